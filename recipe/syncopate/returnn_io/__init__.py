@@ -1,0 +1,1 @@
+"""What is written for RETURNN and read from it: configs, the learning-rate file. Standard library only."""
