@@ -1,0 +1,107 @@
+"""
+``sis manager -r`` for scripts: it asks nothing, shows progress, and fails when the sweep failed.
+
+``sis manager`` itself asks questions where there is no terminal, and exits with 0 whatever became of the jobs. So it is
+told beforehand what to do with old errors, and judged by the results alone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syncopate.compare.tables import measure_all
+from syncopate.errors import SyncopateError
+from syncopate.launch.components import require_i6_core, require_sisyphus
+from syncopate.local.load import load_sweeps
+from syncopate.local.progress import Progress
+from syncopate.sweep.record import SWEEP_FILE, TABLE_DIRECTORY, SweepRecord
+
+if TYPE_CHECKING:
+    from syncopate.sweep.sweep import Sweep
+
+OUTPUT = Path("output")
+MANAGER_LOG = Path("log/manager.log")
+POLL_S = 1.0
+
+
+def manage(config: str, *, say: Callable[[str], None] = print) -> list[Path]:
+    """
+    :param config: a config such as ``configs/quickstart.py``, in a folder with a ``settings.py``
+    :param say: takes each line of progress
+    :return: the folder of each sweep, with its ``sweep.json`` and table
+    :raises SyncopateError: if anything is not trained in the end, with the reasons
+    """
+    require_sisyphus()
+    require_i6_core()
+    sweeps = load_sweeps(config)
+    Path("work").mkdir(exist_ok=True)
+    MANAGER_LOG.parent.mkdir(exist_ok=True)
+    folders = [OUTPUT / sweep.prefix for sweep in sweeps]
+    started = time.time()
+    with open(MANAGER_LOG, "ab") as log:
+        offset = log.tell()
+        process = subprocess.Popen(
+            [*_sis(), "manager", "-r", "-co", "-cio", config],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        assert process.stdin is not None
+        # Asked only if all is done already: update outputs and aliases.
+        process.stdin.write(b"u\n")
+        process.stdin.close()
+        try:
+            _watch(process, folders, since=started, say=say)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            say("The manager was stopped. Trainings that run go on, and are found again by the next start.")
+            raise
+    tail = MANAGER_LOG.read_bytes()[offset:].decode(errors="replace").strip().splitlines()[-20:]
+    for sweep, folder in zip(sweeps, folders, strict=True):
+        _judge(sweep, folder, since=started, manager_log=tail)
+    return folders
+
+
+def _sis() -> list[str]:
+    script = Path(sys.executable).with_name("sis")
+    return [str(script)] if script.is_file() else [sys.executable, "-m", "sisyphus"]
+
+
+def _watch(process: subprocess.Popen[bytes], folders: list[Path], *, since: float, say: Callable[[str], None]) -> None:
+    progress: dict[Path, Progress] = {}
+    while process.poll() is None:
+        for folder in folders:
+            record = folder / SWEEP_FILE
+            if folder not in progress and record.is_file() and record.stat().st_mtime >= since:
+                progress[folder] = Progress(SweepRecord.read(record), base=folder, out=say)
+                say(f"{folder}: {len(progress[folder].sweep.runs)} trainings")
+            if folder in progress:
+                progress[folder].poll()
+        time.sleep(POLL_S)
+    for one in progress.values():
+        one.poll()
+
+
+def _judge(sweep: Sweep, folder: Path, *, since: float, manager_log: list[str]) -> None:
+    record = folder / SWEEP_FILE
+    shown = "\n".join(["", f"The last lines of {MANAGER_LOG}:", *manager_log])
+    if not record.is_file() or record.stat().st_mtime < since:
+        raise SyncopateError(f"sweep {sweep.prefix!r}: `sis manager` ended before it registered the sweep{shown}")
+    failed = [
+        f"  {one.run.row}: {one.state}{f': {one.reason}' if one.reason else ''}"
+        for one in measure_all(SweepRecord.read(record), base=folder)
+        if one.state != "finished"
+    ]
+    if failed:
+        listed = "\n".join(failed)
+        raise SyncopateError(f"sweep {sweep.prefix!r}: not everything was trained:\n{listed}{shown}")
+    table = folder / TABLE_DIRECTORY
+    if not os.path.exists(table):
+        raise SyncopateError(f"sweep {sweep.prefix!r}: everything was trained, but there is no {table}{shown}")
