@@ -58,6 +58,7 @@ def test_numpy_ints_are_ints():
     cluster = Cluster(num_nodes=np.int64(2), num_gpus_per_node=np.int32(4))
     assert cluster == TWO_BY_FOUR
     assert type(cluster.num_nodes) is int
+    assert type(Cluster(device=np.str_("cpu")).device) is str
     assert str(cluster) == "2x4 gpu"
 
 

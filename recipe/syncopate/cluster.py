@@ -43,6 +43,7 @@ class Cluster(Declaration):
     def __post_init__(self) -> None:
         for name in ("num_nodes", "num_gpus_per_node"):
             object.__setattr__(self, name, _checked_number(getattr(self, name), what=name))
+        object.__setattr__(self, "device", python_value(self.device))
         if self.device not in DEVICES:
             raise ClusterError(
                 f"Cluster: device must be one of {list(DEVICES)}, got {self.device!r}"

@@ -19,7 +19,7 @@ from tests.local.small_task import write_lines
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODES = Cluster(num_nodes=2, num_gpus_per_node=1, device="cpu")
-ENVIRON = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+ENVIRON = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def config(**kwargs):
@@ -48,6 +48,7 @@ def config(**kwargs):
             "learning_rate": 0.01,
         },
         imports=("from tests.local.small_task import get_model, train_step",),
+        python_path=(str(REPOSITORY),),
         reports=("dev_loss_ce",),
         statistics=file("statistics.json"),
     )

@@ -129,3 +129,27 @@ for cls in (ReturnnConfig, ReturnnConfigV2):
 """,
         cwd=setup_folder,
     )
+
+
+def test_rows_of_one_job_are_found_though_their_paths_are_copies(setup_folder, python):
+    python(
+        SETUP
+        + """
+base = make(ReturnnConfig)
+
+def sweep(file):
+    sweep = Sweep("s", base=base, cluster=CPU, num_epochs=4, score="dev_loss_ce")
+    sweep.add("one", ddp())
+    sweep.add("two", ddp(), train={**base.config["train"], "files": [tk.Path(file)]})
+    return sweep
+
+sweep("/data/b.hdf").check()
+try:
+    sweep("/data/a.hdf").check()
+except SweepError as exc:
+    assert str(exc).startswith("Sweep 's': 'one' and 'two,trial0' are the same training"), exc
+else:
+    raise AssertionError("two rows of one job")
+""",
+        cwd=setup_folder,
+    )

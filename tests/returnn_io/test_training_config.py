@@ -130,11 +130,19 @@ def test_keywords_are_allowed_inside():
             {"config": {}, "statistics": "text.json"},
             "TrainingConfig: statistics must be a ProducedFile, got 'text.json'",
         ),
+        (
+            {"config": {}, "imports": ("from __future__ import annotations",)},
+            "TrainingConfig: 'from __future__ import annotations' does nothing in a config; leave it out",
+        ),
+        (
+            {"config": {}, "python_path": "recipe"},
+            "TrainingConfig: python_path must be a tuple of strings, got 'recipe'",
+        ),
         ({"config": {}, "references": 3}, "TrainingConfig: references must be a ProducedFile, got 3"),
         (
             {"configs": {}},
-            "TrainingConfig: unknown option 'configs', allowed are ['config', 'post_config', 'imports', 'reports',"
-            " 'references', 'statistics'] (did you mean 'config'?)",
+            "TrainingConfig: unknown option 'configs', allowed are ['config', 'post_config', 'imports',"
+            " 'python_path', 'reports', 'references', 'statistics'] (did you mean 'config'?)",
         ),
     ],
 )

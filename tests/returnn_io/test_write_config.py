@@ -52,7 +52,7 @@ import pickle, sys
 values = {}
 exec(compile(open(sys.argv[1], encoding="utf-8").read(), sys.argv[1], "exec"), values, values)
 del values["__builtins__"]
-sys.stdout.buffer.write(pickle.dumps(values))
+sys.stdout.buffer.write(pickle.dumps({key: value for key, value in values.items() if not hasattr(value, "__spec__")}))
 """
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(path)], capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
@@ -114,9 +114,22 @@ def test_a_scheme_in_a_config_is_read_as_the_same_dict(scheme, tmp_path):
         Cluster(num_nodes=2, num_gpus_per_node=2, device="cpu"),
         torch_distributed={"dataset_distribution": "shard"},
     )
-    found = executed(config_text(config).replace("import os\n", "\n"), tmp_path)
+    found = executed(config_text(config), tmp_path)
     assert found.pop("PI") == math.pi
     assert found == config.config
+
+
+def test_modules_are_found_in_the_folders_that_are_named(tmp_path, monkeypatch):
+    """A relative folder is that of the declaration, wherever the training runs."""
+    folder = tmp_path / "it's a \\ folder"
+    folder.mkdir()
+    (folder / "user_model.py").write_text("SIZE = 3\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    config = TrainingConfig(config={"a": 1}, imports=("from user_model import SIZE",), python_path=(folder.name,))
+    monkeypatch.chdir("/")
+    assert config.updated({"b": 2}).python_path == (str(folder),)
+    text = config_text(run_options(config, device="cpu", num_epochs=1, model="m"))
+    assert executed(text, tmp_path)["SIZE"] == 3
 
 
 def test_k05_a_run_has_the_device_and_the_epochs_it_was_given():

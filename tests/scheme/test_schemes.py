@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -91,6 +92,18 @@ def test_what_means_the_same_is_the_same(one, other):
     assert hash(one) == hash(other)
     assert repr(one.as_dict()) == repr(other.as_dict())
     assert one is not other
+
+
+def test_words_of_numpy_are_strings():
+    """Sisyphus hashes no derived type of them."""
+    scheme = Scheme(levels=(Level(np.str_("node"), 2), WORLD10), epoch_end=np.str_("average"))
+    assert scheme == Scheme(levels=(Level("node", 2), WORLD10))
+    assert (
+        type(scheme.epoch_end)
+        is type(scheme.levels[0].group)
+        is type(ddp(buffers=np.str_("rank0")).levels[0].sync.buffers)
+    )
+    assert type(scheme.epoch_end) is str
 
 
 def test_what_differs_is_different():
@@ -470,6 +483,15 @@ def test_groups_that_do_not_fit_the_cluster():
     assert text == "groups of 3 ranks do not divide the 4 ranks of 1x4 gpu; use a divisor of 4, or lists of ranks"
     scheme = Scheme(levels=(Level([[0, 1], [2, 3]], 2), WORLD10))
     assert "hold the ranks 0..3" in message(lambda: scheme.check(Cluster(num_gpus_per_node=8)), ClusterError)
+
+
+def test_a_large_cluster_is_checked_at_once():
+    cluster = Cluster(num_nodes=1000, num_gpus_per_node=8)
+    scheme = Scheme(levels=(Level(1), Level("node"), Level([range(4000), range(4000, 8000)]), Level("world")))
+    start = time.perf_counter()
+    scheme.check(cluster)
+    assert time.perf_counter() - start < 1.0
+    assert scheme.levels[2].text == "parameters of 2 lists of ranks every update"
 
 
 @pytest.mark.parametrize(

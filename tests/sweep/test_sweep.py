@@ -375,6 +375,31 @@ def test_a_sweep_is_registered_once_and_complete():
     assert [run.row for run in declared.runs] == ["ddp", "psync"]
 
 
+@pytest.mark.parametrize("prefix", ["my/sync", "my/sync/ddp", "my/sync/ddp/x", "my/sync/table"])
+def test_two_sweeps_have_two_places(prefix):
+    for first, second in (("my/sync", prefix), (prefix, "my/sync")):
+        with collecting() as collected:
+            for place in (first, second):
+                declared = Sweep(place, base=BASE, cluster=CLUSTER, num_epochs=4, score="dev_loss_ce")
+                declared.add("ddp", ddp())
+                if place == first and not collected:
+                    declared.register()
+            assert message(declared.register) == (
+                f"Sweep {second!r}: its results would land in those of the sweep {first!r}; give each a prefix of its"
+                " own"
+            )
+
+
+@pytest.mark.parametrize("prefix", ["my", "my/sync2", "my/sync/other", "other/my/sync"])
+def test_sweeps_may_stand_beside_each_other(prefix):
+    with collecting() as collected:
+        for place in ("my/sync", prefix):
+            declared = Sweep(place, base=BASE, cluster=CLUSTER, num_epochs=4, score="dev_loss_ce")
+            declared.add("ddp", ddp())
+            declared.register()
+    assert len(collected) == 2
+
+
 def test_a_sweep_that_is_wrong_is_not_registered():
     with collecting() as collected:
         declared = sweep(baseline="ddp")

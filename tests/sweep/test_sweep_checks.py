@@ -279,7 +279,7 @@ def test_more_ranks_than_sequences(tmp_path):
     )
     assert text == (
         "the train data has 7 sequences, but it is to be split into 8 parts (4 ranks, partition_epoch 2), so that some"
-        " ranks would have nothing to train on; use fewer ranks, a smaller partition_epoch, or more data"
+        " ranks would have nothing to train on; use at most 7 parts, or more data"
     )
     every_rank_has_all = with_scheme(BASE, ddp(), CLUSTER)
     check_sequences(statistics(tmp_path, {"num_train_sequences": 2}), every_rank_has_all, num_ranks=4)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from sisyphus import tk
 
 from i6_core.returnn.config import ReturnnConfig
 from i6_core.util import instanciate_delayed_copy
 from syncopate.jobs.produce import ProduceJob
-from syncopate.returnn_io.training_config import TrainingConfig
+from syncopate.returnn_io.training_config import ProducedFile, TrainingConfig
 from syncopate.returnn_io.write import config_text
+
+JOB_ARGUMENTS = {"log_verbosity": 5, "save_interval": 1}
+"""Options that i6_core's training job refuses in a config and takes as arguments, with our defaults."""
 
 
 class WrittenReturnnConfig(ReturnnConfig):
@@ -18,7 +24,7 @@ class WrittenReturnnConfig(ReturnnConfig):
     :param config: as in ``ReturnnConfig``
     :param post_config: as in ``ReturnnConfig``
     :param imports: import statements for the top of the config, hashed
-    :param reports: the scores a training is known to report, not hashed
+    :param python_path: folders in which their modules are found, not hashed
     """
 
     def __init__(
@@ -27,10 +33,10 @@ class WrittenReturnnConfig(ReturnnConfig):
         post_config: dict[str, Any] | None = None,
         *,
         imports: tuple[str, ...] = (),
-        reports: tuple[str, ...] = (),
+        python_path: tuple[str, ...] = (),
     ):
         super().__init__(config, post_config, python_prolog=list(imports) or None, black_formatting=False)
-        self.reports = reports
+        self.python_path = python_path
 
     def _serialize(self) -> str:
         return config_text(
@@ -38,18 +44,31 @@ class WrittenReturnnConfig(ReturnnConfig):
                 config=instanciate_delayed_copy(self.config),
                 post_config=instanciate_delayed_copy(self.post_config),
                 imports=tuple(self.python_prolog or ()),
+                python_path=self.python_path,
             )
         )
 
 
-def as_returnn_config(config: Any) -> ReturnnConfig:
+def as_returnn_config(config: Any, *, path_of: Callable[[ProducedFile], tk.Path] = ProduceJob.file) -> ReturnnConfig:
     """
-    :param config: a ``ReturnnConfig``, or a :class:`TrainingConfig`, whose produced files become outputs of jobs
-    :return: the config for a training job
+    :param config: a ``ReturnnConfig``, or a :class:`TrainingConfig`
+    :param path_of: gives a produced file as an output of its job
+    :return: the config for a training job, without what i6_core's job takes as arguments of its own
     """
     if not isinstance(config, TrainingConfig):
         return config
-    resolved = config.resolved(ProduceJob.file)
+    resolved = config.resolved(path_of)
+    post_config = {key: value for key, value in resolved.post_config.items() if key not in JOB_ARGUMENTS}
     return WrittenReturnnConfig(
-        dict(resolved.config), dict(resolved.post_config), imports=config.imports, reports=config.reports
+        dict(resolved.config), post_config, imports=config.imports, python_path=config.python_path
     )
+
+
+def job_argument(config: Any, key: str) -> Any:
+    """
+    :param config: as in :func:`as_returnn_config`
+    :param key: one of :data:`JOB_ARGUMENTS`
+    :return: its value in the config, or the default
+    """
+    given = config.post_config if isinstance(config, TrainingConfig) else {}
+    return given.get(key, JOB_ARGUMENTS[key])

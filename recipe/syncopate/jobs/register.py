@@ -14,10 +14,13 @@ from sisyphus import tk
 from syncopate.compare.tables import live_text
 from syncopate.errors import SweepError
 from syncopate.jobs.collect import CollectJob
+from syncopate.jobs.config import as_returnn_config, job_argument
 from syncopate.jobs.produce import ProduceJob
 from syncopate.jobs.table import TableJob
 from syncopate.jobs.training import SyncTrainingJob, claim, python_path
 from syncopate.launch.components import check_training_python, probe_training_python
+from syncopate.returnn_io.training_config import ProducedFile
+from syncopate.sweep.checks import check_apart
 from syncopate.sweep.record import SWEEP_FILE, TABLE_DIRECTORY, SweepRecord
 
 if TYPE_CHECKING:
@@ -27,17 +30,23 @@ if TYPE_CHECKING:
 LIVE_TABLE = "live.txt"
 UPDATE_EVERY_S = 10
 
+_registered: list[Sweep] = []
+"""The sweeps of this process, whose results must not land in one place."""
+
 
 def register(sweep: Sweep) -> None:
     """
     :param sweep: checked
     :raises SyncopateError: if the training python lacks something, or the local engine is too small
     """
-    jobs = [_training(sweep, run) for run in sweep.runs]
+    check_apart(sweep, _registered)
+    _registered.append(sweep)
+    files = _Files()
+    jobs = [_training(sweep, run, files) for run in sweep.runs]
     _check_training_python(jobs)
     _check_local_engine(sweep, jobs)
     base: Any = sweep.base
-    references = ProduceJob.file(base.references) if getattr(base, "references", None) else None
+    references = files.path(base.references) if getattr(base, "references", None) else None
     results = []
     for run, job in zip(sweep.runs, jobs, strict=True):
         job.add_alias(f"{sweep.prefix}/{run.name}")
@@ -61,18 +70,33 @@ def register(sweep: Sweep) -> None:
     _report(f"{sweep.prefix}/{LIVE_TABLE}", lambda: live_text(live(), base=Path.cwd()), until=table.out_directory)
 
 
-def _training(sweep: Sweep, run: Run) -> SyncTrainingJob:
+class _Files:
+    """Produced files as outputs of their jobs. Sisyphus would hash the arguments anew each time one is named."""
+
+    def __init__(self) -> None:
+        self._paths: dict[Any, tk.Path] = {}
+
+    def path(self, wanted: ProducedFile) -> tk.Path:
+        key = (wanted.source, wanted.name)
+        if key not in self._paths:
+            self._paths[key] = ProduceJob.file(wanted)
+        return self._paths[key]
+
+
+def _training(sweep: Sweep, run: Run, files: _Files) -> SyncTrainingJob:
     statistics = getattr(run.config, "statistics", None)
     job = SyncTrainingJob(
-        run.config,
+        as_returnn_config(run.config, path_of=files.path),
         cluster=run.cluster,
         num_epochs=run.num_epochs,
+        log_verbosity=job_argument(run.config, "log_verbosity"),
+        save_interval=job_argument(run.config, "save_interval"),
         time_rqmt=sweep.resources.time_h,
         mem_rqmt=sweep.resources.mem_gb,
         cpu_rqmt=sweep.resources.cpus,
         returnn_python_exe=python_path(sweep.python),
         returnn_root=tk.Path(sweep.returnn_root) if sweep.returnn_root else None,
-        statistics=ProduceJob.file(statistics) if statistics else None,
+        statistics=files.path(statistics) if statistics else None,
     )
     claim(job, num_epochs=run.num_epochs, wanted_by=f"sweep {sweep.prefix!r}, row {run.row!r}")
     return job

@@ -15,7 +15,7 @@ from i6_core.returnn.config import ReturnnConfig
 from i6_core.returnn.training import ReturnnTrainingJob
 from syncopate.cluster import Cluster
 from syncopate.errors import ConfigError, SweepError
-from syncopate.jobs.config import as_returnn_config
+from syncopate.jobs.config import as_returnn_config, job_argument
 from syncopate.launch.kept import kept_names
 from syncopate.launch.local import run_training
 from syncopate.returnn_io.with_scheme import TORCH_DISTRIBUTED
@@ -33,8 +33,8 @@ class SyncTrainingJob(ReturnnTrainingJob):
     :param returnn_config: a ``ReturnnConfig`` or a :class:`syncopate.TrainingConfig`, with its scheme
     :param cluster: where it runs
     :param num_epochs: epochs to train; more of them later continue the training
-    :param log_verbosity: RETURNN's, 1 to 5
-    :param save_interval: a checkpoint every so many epochs
+    :param log_verbosity: RETURNN's, 1 to 5; None for that of the config, else 5
+    :param save_interval: a checkpoint every so many epochs; None for that of the config, else 1
     :param keep_epochs: checkpoints to keep, None for RETURNN's rule
     :param time_rqmt: hours
     :param mem_rqmt: GB of main memory per rank
@@ -52,8 +52,8 @@ class SyncTrainingJob(ReturnnTrainingJob):
         *,
         cluster: Cluster,
         num_epochs: int,
-        log_verbosity: int = 5,
-        save_interval: int = 1,
+        log_verbosity: int | None = None,
+        save_interval: int | None = None,
         keep_epochs: Iterable[int] | None = None,
         time_rqmt: float = 4,
         mem_rqmt: float = 4,
@@ -67,10 +67,10 @@ class SyncTrainingJob(ReturnnTrainingJob):
         root = returnn_root or (tk.Path(gs.RETURNN_ROOT) if getattr(gs, "RETURNN_ROOT", None) else None)
         super().__init__(
             as_returnn_config(returnn_config),
-            log_verbosity=log_verbosity,
+            log_verbosity=log_verbosity or job_argument(returnn_config, "log_verbosity"),
             device=cluster.device,
             num_epochs=num_epochs,
-            save_interval=save_interval,
+            save_interval=save_interval or job_argument(returnn_config, "save_interval"),
             keep_epochs=keep_epochs,
             distributed_launch_cmd="torchrun",
             returnn_python_exe=python_exe,

@@ -11,6 +11,7 @@ import ast
 import functools
 import inspect
 import keyword
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -69,6 +70,8 @@ class TrainingConfig:
         Values are plain data, and :class:`ProducedFile` where a path is wanted.
     :param post_config: RETURNN options that change nothing that is trained; not in the id
     :param imports: import statements that bring functions such as ``get_model`` into the config, in the id
+    :param python_path: folders in which the training finds the modules of ``imports`` that are installed nowhere, such
+        as a recipe folder; made absolute, not in the id
     :param reports: the scores a training with this config is known to report, such as ``"dev_loss_ce"``.
         Empty: not known before the first epoch is done.
     :param references: a JSON file, made beside the data, of scores to compare with: ``{name: {"value": float,
@@ -80,6 +83,7 @@ class TrainingConfig:
     config: Mapping[str, Any]
     post_config: Mapping[str, Any] = field(default_factory=dict)
     imports: tuple[str, ...] = ()
+    python_path: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
     references: ProducedFile | None = None
     statistics: ProducedFile | None = None
@@ -98,6 +102,8 @@ class TrainingConfig:
         if double:
             raise ConfigError(f"options {double} stand in config and in post_config; leave them in one of them")
         object.__setattr__(self, "imports", _words(self.imports, what="imports"))
+        folders = tuple(os.path.abspath(folder) for folder in _words(self.python_path, what="python_path"))
+        object.__setattr__(self, "python_path", folders)
         object.__setattr__(self, "reports", _words(self.reports, what="reports"))
         _check_imports(self.imports)
         for name in ("references", "statistics"):
@@ -142,6 +148,8 @@ def _check_imports(imports: tuple[str, ...]) -> None:
     except SyntaxError as exc:
         raise ConfigError(f"TrainingConfig: imports are no Python: {exc.msg}, in {text!r}") from exc
     for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            raise ConfigError(f"TrainingConfig: {ast.unparse(node)!r} does nothing in a config; leave it out")
         if isinstance(node, ast.ImportFrom) and node.level:
             raise ConfigError(
                 f"TrainingConfig: {ast.unparse(node)!r} is a relative import, and a config is part of no package;"

@@ -6,6 +6,7 @@ import math
 import os
 import pprint
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,7 @@ def run_options(config: TrainingConfig, *, device: str, num_epochs: int, model: 
         "model": model,
         "num_epochs": num_epochs,
     }
-    return TrainingConfig(
-        config={**HASHED_DEFAULTS, **config.config},
-        post_config=unhashed,
-        imports=config.imports,
-        reports=config.reports,
-    )
+    return replace(config, config={**HASHED_DEFAULTS, **config.config}, post_config=unhashed)
 
 
 def config_text(config: TrainingConfig) -> str:
@@ -50,6 +46,8 @@ def config_text(config: TrainingConfig) -> str:
     :raises ConfigError: on a value that is not known yet
     """
     lines = ["#!rnn.py", ""]
+    if config.python_path:
+        lines += ["import sys", "", f"sys.path[:0] = {list(config.python_path)!r}", ""]
     lines += [*config.imports, ""] if config.imports else []
     options = {**config.config, **config.post_config}
     for key in sorted(options):

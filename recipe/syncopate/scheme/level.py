@@ -11,6 +11,9 @@ from syncopate.scheme.declaration import Declaration, known_options
 from syncopate.scheme.plain import period, thawed
 from syncopate.scheme.sync import Average, Gradients, Outer, Sync
 
+MAX_TEXT = 60
+"""Characters in which a text for tables lists ranks."""
+
 
 @known_options(SchemeError)
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Level(Declaration):
             return "the ranks of a node"
         if isinstance(self.group, int):
             return f"blocks of {self.group} ranks"
-        return "ranks " + " | ".join(",".join(map(str, ranks)) for ranks in self.group)
+        listed = "ranks " + " | ".join(",".join(map(str, ranks)) for ranks in self.group)
+        return listed if len(listed) <= MAX_TEXT else f"{len(self.group)} lists of ranks"
 
     @property
     def text(self) -> str:
@@ -71,8 +75,9 @@ def check_nesting(levels: tuple[Level, ...], cluster: Cluster) -> None:
     """
     groups = [cluster.groups(level.group) for level in levels]
     for inner, outer, inner_level, outer_level in zip(groups, groups[1:], levels, levels[1:], strict=False):
+        wider = {rank: index for index, ranks in enumerate(outer) for rank in ranks}
         for ranks in inner:
-            if not any(set(ranks) <= set(wider) for wider in outer):
+            if len({wider[rank] for rank in ranks}) > 1:
                 raise SchemeError(
                     f"groups do not nest on {cluster}: ranks {ranks} of the level {inner_level.text!r} are in no single"
                     f" group of the next level {outer_level.text!r}, whose groups are {outer};"

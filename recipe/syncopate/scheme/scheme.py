@@ -12,7 +12,7 @@ from syncopate.errors import SchemeError, did_you_mean
 from syncopate.scheme.declaration import Declaration, known_options
 from syncopate.scheme.function import FunctionReference
 from syncopate.scheme.level import Level, check_nesting
-from syncopate.scheme.plain import period
+from syncopate.scheme.plain import period, python_value
 from syncopate.scheme.sync import Gradients, Outer
 
 EPOCH_ENDS = ("average", "outer", "view", "as_is")
@@ -76,6 +76,7 @@ class Scheme(Declaration):
                 "Scheme: needs either levels or a hook; for a single process use None instead of a scheme"
             )
         _check_levels(self.levels)
+        object.__setattr__(self, "epoch_end", python_value(self.epoch_end))
         object.__setattr__(self, "epoch_end", self._checked_epoch_end())
 
     @property

@@ -50,6 +50,7 @@ class Gradients(Declaration):
     def __post_init__(self) -> None:
         object.__setattr__(self, "explicit", flag(self.explicit, what="Gradients: explicit"))
         object.__setattr__(self, "options", Options(self.options, what="Gradients: options"))
+        object.__setattr__(self, "buffers", python_value(self.buffers))
         if self.buffers not in DDP_BUFFERS:
             raise SchemeError(f"Gradients: buffers must be one of {list(DDP_BUFFERS)}, got {self.buffers!r}")
         if self.explicit and self.options:

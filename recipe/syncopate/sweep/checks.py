@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,26 @@ def check_runs(sweep: Sweep) -> None:
         _check_budgets(sweep)
     for run in sweep.runs:
         check_trained_by_us(run)
+
+
+def check_apart(sweep: Sweep, others: Sequence[Sweep]) -> None:
+    """
+    :param sweep: a sweep
+    :param others: sweeps of the same config
+    :raises SweepError: if results of two of them would land in one place
+    """
+    for other in others:
+        for outer, inner in ((other, sweep), (sweep, other)):
+            taken = {
+                outer.prefix,
+                *(f"{outer.prefix}/{name}" for name in (*OWN_NAMES, *(run.name for run in outer.runs))),
+            }
+            inside = {str(parent) for parent in PurePosixPath(inner.prefix).parents}
+            if inner.prefix in taken or taken & inside - {outer.prefix}:
+                raise SweepError(
+                    f"Sweep {sweep.prefix!r}: its results would land in those of the sweep {other.prefix!r};"
+                    " give each a prefix of its own"
+                )
 
 
 def check_trained_by_us(run: Run) -> None:
@@ -97,7 +117,7 @@ def check_sequences(statistics: str | Path, options: Mapping[str, Any], *, num_r
         raise ConfigError(
             f"the train data has {num_sequences} sequences, but it is to be split into {parts} parts"
             f" ({num_ranks} ranks, partition_epoch {data.partition_epoch}), so that some ranks would have nothing to"
-            f" train on; use fewer ranks, a smaller partition_epoch, or more data"
+            f" train on; use at most {num_sequences} parts, or more data"
         )
 
 

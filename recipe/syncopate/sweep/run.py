@@ -144,4 +144,6 @@ def _canonical(value: Any) -> str:
         return f"set({', '.join(sorted(map(_canonical, value)))})"
     if isinstance(value, ProducedFile):
         return f"file({value.source!r}, {value.name!r})"
+    if callable(getattr(value, "_sis_hash", None)) and not isinstance(value, type):
+        return repr(value._sis_hash())  # a path of Sisyphus, of which every copy is the same
     return f"{type(value).__qualname__}({id(value)})"

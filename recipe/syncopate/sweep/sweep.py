@@ -18,7 +18,7 @@ from syncopate.returnn_io.with_scheme import (
 from syncopate.scheme.declaration import known_options
 from syncopate.scheme.plain import python_values
 from syncopate.scheme.scheme import Scheme
-from syncopate.sweep.checks import check_runs, checked_score
+from syncopate.sweep.checks import check_apart, check_runs, checked_score
 from syncopate.sweep.record import RunRecord, SweepRecord
 from syncopate.sweep.registry import collected
 from syncopate.sweep.resources import Resources
@@ -198,8 +198,10 @@ class Sweep:
         if self._is_registered:
             raise SweepError(f"Sweep {self.prefix!r}: it is registered already; register it once")
         self.check()
-        self._is_registered = True
         sweeps = collected()
+        if sweeps is not None:
+            check_apart(self, sweeps)
+        self._is_registered = True
         if sweeps is not None:
             sweeps.append(self)
             return
