@@ -47,18 +47,18 @@ def returnn_checkout(tmp_dir: Path) -> Path:
     return checkout
 
 
-def write_python(path: Path, *, pythonpath: Path | None = None, before: str = "") -> Path:
+def write_python(
+    path: Path, *, pythonpath: Path | None = None, before: str = "", python: Path | str = sys.executable
+) -> Path:
     """
     :param path: where to write it
     :param pythonpath: what that python finds before anything installed
     :param before: shell commands to run first
-    :return: a training python as people have them: a script that starts this interpreter
+    :param python: interpreter that it starts
+    :return: a training python as people have them: a script that starts an interpreter
     """
     path.write_text(
-        "#!/bin/sh\n"
-        f"{before}\n"
-        f"{'' if pythonpath is None else f'export PYTHONPATH={pythonpath}'}\n"
-        f'exec {sys.executable} "$@"\n'
+        f'#!/bin/sh\n{before}\n{"" if pythonpath is None else f"export PYTHONPATH={pythonpath}"}\nexec {python} "$@"\n'
     )
     path.chmod(0o755)
     return path

@@ -23,7 +23,9 @@ RUN_BY = {
     "python -m syncopate run": "tests/test_quickstart.py::test_sisyphus_and_the_local_runner_train_the_same",
     "python -m syncopate manage": "tests/test_quickstart.py::test_sisyphus_and_the_local_runner_train_the_same",
     "python -m syncopate compare": "tests/test_quickstart.py::test_the_table_can_be_asked_for_in_every_format",
-    "python -m syncopate doctor": "tests/test_command_line.py::test_doctor_says_what_is_there",
+    "python -m syncopate doctor": "tests/test_your_setup.py::test_compare_and_doctor_in_the_users_folder",
+    "ln -s": "tests/test_your_setup.py::test_the_helpers_sweep_runs_to_the_table",
+    "sis manager -r config/sync_sweep.py": "tests/test_your_setup.py::test_the_helpers_sweep_runs_to_the_table",
 }
 
 
@@ -41,7 +43,15 @@ def commands() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+# The Python of this page belongs into several files of a setup, which its own test makes.
+ELSEWHERE = {"your_setup.md": "tests/test_your_setup.py"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if blocks(page, "python") and page.name not in ELSEWHERE],
+    ids=lambda page: page.name,
+)
 def test_python_of_a_page_runs(page, tmp_path):
     code = "\n".join(blocks(page, "python"))
     if "SyncTrainingJob" in code:

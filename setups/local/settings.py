@@ -8,14 +8,10 @@ import os
 
 from sisyphus import global_settings as _defaults
 
-IMPORT_PATHS = ["configs", "config", "recipe", "recipe/"]
+from syncopate.settings import configure
 
 _CPUS = int(os.environ.get("SYNCOPATE_LOCAL_CPUS", max(4, os.cpu_count() or 1)))
 _GPUS = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-
-# What the engine for trainings has. A sweep that asks for more is refused when it is registered: the engine itself
-# would let the training wait for ever.
-SYNCOPATE_LOCAL_ENGINE = {"cpu": _CPUS, "gpu": len(_GPUS)}
 
 
 def engine():
@@ -32,21 +28,8 @@ def engine():
     )
 
 
-def check_engine_limits(current_rqmt, task):
-    """The local engine knows no nodes: all of them are on this host, which has to give what they ask for together."""
-    num_nodes = current_rqmt.pop("multi_node_slots", None) or 1
-    for key in ("cpu", "gpu", "mem"):
-        if key in current_rqmt:
-            current_rqmt[key] *= num_nodes
-    return current_rqmt
-
-
-DEFAULT_ENVIRONMENT_KEEP = {*_defaults.DEFAULT_ENVIRONMENT_KEEP, "SYNCOPATE_ENGINE"}
-DEFAULT_ENVIRONMENT_SET = {
-    **_defaults.DEFAULT_ENVIRONMENT_SET,
-    "PATH": os.environ.get("PATH", os.defpath),
-    "SYNCOPATE_ENGINE": "local",
-}
+# Tasks find the programs that the user's shell finds.
+DEFAULT_ENVIRONMENT_SET = {**_defaults.DEFAULT_ENVIRONMENT_SET, "PATH": os.environ.get("PATH", os.defpath)}
 
 # One host has one file system that is always in sync.
 WAIT_PERIOD_JOB_FS_SYNC = 0
@@ -60,3 +43,5 @@ USE_VERBOSE_TRACEBACK = False
 WARNING_ABSPATH = False
 PRINT_ERROR_LINES = 20
 SHOW_JOB_TARGETS = False
+
+configure(globals(), engine="local")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from syncopate.compare.measurement import EpochResult, EpochValue, Measurement
-from syncopate.sweep.record import SWEEP_FILE, LevelRecord, RunRecord, SweepRecord
+from syncopate.sweep.record import NOT_RECORDED, SWEEP_FILE, LevelRecord, RunRecord, SweepRecord
 
 AVERAGE_100 = LevelRecord(group="all ranks", kind="parameters", every=100)
 GRADIENTS = LevelRecord(group="all ranks", kind="gradients", every=1)
@@ -44,6 +44,20 @@ def run_record(**changes: Any) -> RunRecord:
         return run
     parts = [run.row] + ([f"trial{run.trial}"] if run.trial else []) + ([f"seed{run.seed}"] if run.seed else [])
     return replace(run, directory="-".join(parts))
+
+
+def existing_record(**changes: Any) -> RunRecord:
+    """:return: a training that was there before, of which nothing is recorded but its folder"""
+    unknown: dict[str, Any] = {
+        "row": "base",
+        "scheme": None,
+        "scheme_text": NOT_RECORDED,
+        "levels": (),
+        "existing": True,
+        **dict.fromkeys(("epoch_end", "num_nodes", "num_ranks", "device", "num_epochs", "data_passes")),
+        **dict.fromkeys(("dataset_distribution", "accum_grad", "max_seqs")),
+    }
+    return run_record(**{**unknown, **changes})
 
 
 def sweep_record(*runs: RunRecord, **changes: Any) -> SweepRecord:

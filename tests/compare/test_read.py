@@ -151,7 +151,8 @@ def test_paths_that_hold_nothing_are_named(tmp_path: Path) -> None:
     with pytest.raises(ReadError) as error:
         load([tmp_path])
     assert str(error.value) == (
-        f"{tmp_path}: has nothing to compare, looked for sweep.json, results.json, output/results.json"
+        f"{tmp_path}: has nothing to compare, looked for sweep.json, results.json, output/results.json,"
+        " output/learning_rates, work/learning_rates, learning_rates"
     )
     with pytest.raises(ReadError, match=r"^nothing to compare: name at least one"):
         load([])

@@ -156,4 +156,5 @@ sweep.register()
         check=False,
     )
     error = done.stderr.strip().splitlines()[-1]
-    assert "row 'psync10': 4x4 cpu asks for 16 of 'cpu' on this host, but the local engine has 8" in error
+    assert "row 'psync10': it asks for 16 of 'cpu' on this host for all 4 nodes together" in error
+    assert "but LocalEngine has 8, so that it would wait for ever" in error

@@ -45,12 +45,19 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m syncopate compare", description="Print one table of trainings, finished or not."
     )
     parser.add_argument(
-        "paths", nargs="+", metavar="PATH", help="a sweep.json or results.json, or a folder with one of them"
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a sweep.json or results.json, a folder with one of them, or the folder of any RETURNN training",
     )
     parser.add_argument("--format", choices=list(FORMATS), default="text", help="default: text")
     parser.add_argument("--baseline", metavar="NAME", help="the row to compare with, instead of that of the sweep")
     parser.add_argument("--target", metavar="X", type=float, help="the score to reach, instead of that of the sweep")
-    parser.add_argument("--score", metavar="NAME", help="the score to compare by, instead of that of the sweep")
+    parser.add_argument(
+        "--score",
+        metavar="NAME",
+        help="the score to compare by, instead of that of the sweep; without a sweep the first dev loss",
+    )
     parser.add_argument("--higher-is-better", action="store_true", help="the highest score is best")
     parser.add_argument("--output", metavar="FILE", help="write the table there instead of printing it")
     parser.add_argument(

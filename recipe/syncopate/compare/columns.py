@@ -1,6 +1,6 @@
 """
 The columns of the table, defined once for all formats: CSV and JSON use the key, with its unit, and the full value;
-text and Markdown use the heading and the rounded value.
+text and Markdown use the heading and the rounded value. Scores that the recipe names add columns of their own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from syncopate.compare.row import Row
 from syncopate.compare.table import Table
+from syncopate.compare.user_scores import UserScoreHead
 
 SCORES = "scores"
 COST = "cost"
@@ -23,7 +24,8 @@ def _always(table: Table) -> bool:
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """
-    :param key: field of a row
+    :param key: in CSV and JSON; also where the row says why the value is missing
+    :param get: how to find the value in a row; None for the field that is called like the key
     :param heading: for readers
     :param block: "scores" or "cost": in which part of a text table it stands
     :param show: the rounded value of a row that has one; None leaves the column to CSV and JSON
@@ -34,13 +36,14 @@ class Column:
     key: str
     heading: str
     block: str = SCORES
+    get: Callable[[Row], Any] | None = None
     show: Callable[[Row], str] | None = None
     is_number: bool = True
     applies: Callable[[Table], bool] = _always
 
     def value(self, row: Row) -> Any:
         """:return: the full value, None if it is missing"""
-        return getattr(row, self.key)
+        return getattr(row, self.key) if self.get is None else self.get(row)
 
     def text(self, row: Row) -> str:
         """:return: for readers: the rounded value, or the word that says why there is none"""
@@ -71,6 +74,10 @@ def _seeds(row: Row) -> str:
     return f"{row.score_seeds} of {row.seeds}" if 0 < row.score_seeds < row.seeds else str(row.seeds)
 
 
+def _epochs(row: Row) -> str:
+    return str(row.epochs_done) if row.epochs_asked is None else f"{row.epochs_done}/{row.epochs_asked}"
+
+
 def _syncs(row: Row) -> str:
     pairs = zip(row.syncs_observed or (), row.syncs_planned or (), strict=True)
     return ", ".join(f"{observed:,}/{planned:,}" for observed, planned in pairs)
@@ -94,6 +101,7 @@ def _never(table: Table) -> bool:
 
 COLUMNS = (
     Column(key="name", heading="row", is_number=False),
+    Column(key="existing", heading="was there before", is_number=False, applies=_never),
     Column(key="ranks", heading="ranks", is_number=False),
     Column(key="trials", heading="trials"),
     Column(key="best_trial", heading="best trial", is_number=False, applies=_has_trials),
@@ -111,7 +119,7 @@ COLUMNS = (
     Column(key="state", heading="state", is_number=False),
     Column(key="notes", heading="notes", show=lambda row: ", ".join(row.notes), is_number=False),
     Column(key="syncs", heading="synchronises", block=COST, is_number=False),
-    Column(key="epochs_done", heading="epochs", block=COST, show=lambda row: f"{row.epochs_done}/{row.epochs_asked}"),
+    Column(key="epochs_done", heading="epochs", block=COST, show=_epochs),
     Column(key="epochs_asked", heading="epochs asked for", block=COST, applies=_never),
     Column(key="data_passes", heading="data passes", block=COST, show=lambda row: f"{row.data_passes:g}"),
     Column(key="updates", heading="updates", block=COST, show=lambda row: _count(row.updates)),
@@ -138,11 +146,40 @@ COLUMNS = (
 )
 
 
+def columns_of(table: Table) -> list[Column]:
+    """
+    :param table: that is shown
+    :return: all its columns; those of the scores that the recipe names stand before the state
+    """
+    before = [column.key for column in COLUMNS].index("state")
+    named = [column for head in table.user_scores for column in _user_score_columns(head)]
+    return [*COLUMNS[:before], *named, *COLUMNS[before:]]
+
+
 def columns_for_readers(table: Table, block: str | None = None) -> list[Column]:
     """
     :param table: that is shown
     :param block: only those of this part, headed by the row's name
     :return: the columns
     """
-    seen = [column for column in COLUMNS if column.applies(table)]
+    seen = [column for column in columns_of(table) if column.applies(table)]
     return seen if block is None else [column for column in seen if column.block == block or column.key == "name"]
+
+
+def _user_score_columns(head: UserScoreHead) -> tuple[Column, Column]:
+    name = head.name
+
+    def show(row: Row) -> str:
+        value, count = row.user_scores[name], row.user_score_seeds[name]
+        text = "" if value is None else f"{value:,.2f}" if abs(value) >= 1 else f"{value:.4f}"
+        return text if count == row.seeds else f"{text} ({count} of {row.seeds})"
+
+    return (
+        Column(key=head.key, heading=name, get=lambda row: row.user_scores[name], show=show),
+        Column(
+            key=head.seeds_key,
+            heading=f"seeds with {name}",
+            get=lambda row: row.user_score_seeds[name],
+            applies=_never,
+        ),
+    )

@@ -36,12 +36,14 @@ class FolderState:
     :param reason: why, where it needs one
     :param is_nonfinite: whether it failed because a loss was not finite
     :param remark: a sentence for the reader that does not change the state
+    :param is_there: whether there is a folder at all
     """
 
     mark: str
     reason: str | None = None
     is_nonfinite: bool = False
     remark: str | None = None
+    is_there: bool = True
 
 
 def look_at(directory: Path) -> FolderState:
@@ -51,7 +53,7 @@ def look_at(directory: Path) -> FolderState:
     :raises ReadError: if a ``status.json`` is not what the local runner writes
     """
     if not directory.is_dir():
-        return FolderState(mark="absent", reason=f"its folder {directory} is not there")
+        return FolderState(mark="absent", reason=f"its folder {directory} is not there", is_there=False)
     status = directory / STATUS_FILE
     return _local(status) if status.is_file() else _sisyphus(directory)
 

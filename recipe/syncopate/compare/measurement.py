@@ -1,18 +1,6 @@
 """
-What one training did, read from its folder: the content of a ``results.json``.
-
-States:
-
-============ =========================================================================================
-"finished"   all epochs that were asked for are complete
-"running"    something works on it
-"waiting"    nothing is there yet
-"partial"    some epochs may be there, but nothing works on it
-"failed"     it ended with an error
-"diverged"   a score or loss was not finite, whatever the others say
-"rejected"   it was trained by another number of ranks than asked for
-"unreadable" a file of it is not what it should be
-============ =========================================================================================
+What one training did, read from its folder: the content of a ``results.json``. Its states are listed in
+:mod:`~syncopate.compare.state`.
 
 Only epochs that are complete, and not after the last one asked for, are counted. ``updates``, ``samples_upper_bound``
 and ``syncs`` are computed from what RETURNN notes (the micro-batches of rank 0), not measured.
@@ -23,22 +11,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from syncopate.compare.folder import FolderState, look_at
+from syncopate.compare.folder import look_at
+from syncopate.compare.state import COUNTED_STATES, is_asked_for, state_of
 from syncopate.compare.syncs import SyncCount, count_syncs, sync_warnings, updates_per_epoch
+from syncopate.compare.user_scores import UserScoreValue, read_user_scores
 from syncopate.errors import ReadError
-from syncopate.returnn_io.learning_rates import LearningRates, is_derived, read_learning_rates
+from syncopate.returnn_io.learning_rates import LearningRates, read_learning_rates
 from syncopate.returnn_io.run_folder import find_learning_rates
 from syncopate.sweep.record import RunRecord
 from syncopate.version import __version__
 
 FORMAT = 1
 RESULTS_FILE = "results.json"
-COUNTED_STATES = ("finished", "running", "partial")
-"""States in which a score may be shown; those of other trainings never are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +65,7 @@ class Measurement:
     :param run: what was declared
     :param score: the score that ``best`` and ``last`` are about
     :param lower_is_better: which end of it is best
-    :param state: see above
+    :param state: see :mod:`~syncopate.compare.state`
     :param reason: why it is in this state, where that needs a reason
     :param source: the learning-rate file, relative to the training's folder; None if there is none
     :param epochs_done: number of complete epochs
@@ -89,6 +77,7 @@ class Measurement:
     :param train_time_s: seconds of training; None if one epoch does not tell
     :param world_size_seen: ranks that took part; None where RETURNN did not note it
     :param syncs: per level, computed
+    :param user_scores: the scores that the recipe names
     :param warnings: sentences a reader of the table has to know
     :param version: of Syncopate, that measured
     :param format: of this record
@@ -109,6 +98,7 @@ class Measurement:
     train_time_s: float | None = None
     world_size_seen: int | None = None
     syncs: tuple[SyncCount, ...] = ()
+    user_scores: Mapping[str, UserScoreValue] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     version: str = __version__
     format: int = FORMAT
@@ -117,6 +107,11 @@ class Measurement:
     def score_names(self) -> list[str]:
         """Names of all scores of any complete epoch, sorted."""
         return sorted({name for epoch in self.epochs for name in epoch.scores})
+
+    @property
+    def num_ranks(self) -> int | None:
+        """Ranks on all nodes together, as declared, or else as RETURNN noted; None if neither tells."""
+        return self.run.num_ranks if self.run.num_ranks is not None else self.world_size_seen
 
     @property
     def is_counted(self) -> bool:
@@ -149,11 +144,15 @@ class Measurement:
         """
         if plain.get("format") != FORMAT:
             raise ReadError(f"{source}: expected the result of a training in format {FORMAT}: {plain.get('format')!r}")
-        values = _checked(cls, plain, source=source)
+        values = _checked(cls, {"user_scores": {}, **plain}, source=source)  # results written before there were any
         try:
             values["run"] = RunRecord.from_dict(values["run"], source=source)
             values["epochs"] = tuple(_epoch_from_plain(epoch, source=source) for epoch in values["epochs"])
             values["syncs"] = tuple(SyncCount(**_checked(SyncCount, sync, source=source)) for sync in values["syncs"])
+            values["user_scores"] = {
+                name: UserScoreValue(**_checked(UserScoreValue, score, source=source))
+                for name, score in values["user_scores"].items()
+            }
             values["warnings"] = tuple(values["warnings"])
             for name in ("best", "last"):
                 if values[name] is not None:
@@ -169,13 +168,19 @@ def measure(run: RunRecord, *, base: Path, score: str, lower_is_better: bool) ->
     that the other trainings can still be shown.
 
     :param run: what was declared
-    :param base: the folder that ``run.directory`` is relative to
+    :param base: the folder that ``run.directory`` and the paths of its scores are relative to
     :param score: the score to compare by
     :param lower_is_better: which end of it is best
     :return: what was found
     """
     directory = base / run.directory
-    found = Measurement(run=run, score=score, lower_is_better=lower_is_better, state="waiting")
+    found = Measurement(
+        run=run,
+        score=score,
+        lower_is_better=lower_is_better,
+        state="waiting",
+        user_scores=read_user_scores(run, base=base),
+    )
     try:
         folder = look_at(directory)
         path = find_learning_rates(directory)
@@ -184,7 +189,7 @@ def measure(run: RunRecord, *, base: Path, score: str, lower_is_better: bool) ->
         return replace(found, state="unreadable", reason=str(exc))
     if rates is not None and path is not None:
         found = replace(_counted(found, rates), source=path.relative_to(directory).as_posix())
-    state, reason = _state(run, rates, folder, epochs_done=found.epochs_done)
+    state, reason = state_of(run, rates, folder, epochs_done=found.epochs_done)
     warnings = found.warnings + ((folder.remark,) if folder.remark else ())
     return replace(found, state=state, reason=reason, warnings=warnings)
 
@@ -208,7 +213,7 @@ def best_and_last(
 
 def _counted(found: Measurement, rates: LearningRates) -> Measurement:
     run = found.run
-    complete = [epoch for epoch in rates.complete if epoch.epoch <= run.num_epochs]
+    complete = [epoch for epoch in rates.complete if is_asked_for(epoch, run)]
     epochs = tuple(
         EpochResult(
             epoch=epoch.epoch,
@@ -224,13 +229,15 @@ def _counted(found: Measurement, rates: LearningRates) -> Measurement:
     known_steps = [count for count in steps if count is not None]
     times = [epoch.train_time_s for epoch in epochs if epoch.train_time_s is not None]
     updates = updates_per_epoch(steps, accum_grad=run.accum_grad)
+    seen, warnings = _world_size_seen(run, rates)
+    num_ranks = run.num_ranks if run.num_ranks is not None else seen
     samples = None
-    if epochs and run.max_seqs is not None and len(known_steps) == len(epochs):
-        samples = sum(known_steps) * run.num_ranks * run.max_seqs
-    warnings = sync_warnings(run, updates)
-    if later := [epoch for epoch in rates.complete if epoch.epoch > run.num_epochs]:
+    if epochs and num_ranks is not None and run.max_seqs is not None and len(known_steps) == len(epochs):
+        samples = sum(known_steps) * num_ranks * run.max_seqs
+    warnings = sync_warnings(run, updates) + warnings
+    if later := [epoch for epoch in rates.complete if not is_asked_for(epoch, run)]:
         warnings.append(f"{len(later)} epochs after epoch {run.num_epochs}, the last one asked for, are not counted")
-    if run.num_ranks > 1 and rates.trained and rates.world_size is None:
+    if (run.num_ranks or 0) > 1 and rates.trained and rates.world_size is None:
         warnings.append(f"RETURNN did not note how many ranks took part, so {run.num_ranks} is not confirmed")
     return replace(
         found,
@@ -241,41 +248,20 @@ def _counted(found: Measurement, rates: LearningRates) -> Measurement:
         updates=None if updates is None else sum(updates),
         samples_upper_bound=samples,
         train_time_s=sum(times) if epochs and len(times) == len(epochs) else None,
-        world_size_seen=rates.world_size,
+        world_size_seen=seen,
         syncs=count_syncs(run.levels, updates),
         warnings=tuple(warnings),
     )
 
 
-def _state(
-    run: RunRecord, rates: LearningRates | None, folder: FolderState, *, epochs_done: int
-) -> tuple[str, str | None]:
-    """:return: state and reason; what makes the scores worthless goes before what merely ended the training"""
-    trained = [epoch for epoch in rates.trained if epoch.epoch <= run.num_epochs] if rates else []
-    for epoch in trained:
-        if epoch.world_size is not None and epoch.world_size != run.num_ranks:
-            return "rejected", f"epoch {epoch.epoch} was trained by {epoch.world_size} ranks, not by {run.num_ranks}"
-    for epoch in trained:
-        if epoch.is_diverged:
-            name, value = next(
-                (name, value)
-                for name, value in epoch.scores.items()
-                if not math.isfinite(value) and not is_derived(name)
-            )
-            return "diverged", f"epoch {epoch.epoch}: {name} is {value}"
-    if folder.mark == "failed":
-        return ("diverged" if folder.is_nonfinite else "failed"), folder.reason
-    if epochs_done >= run.num_epochs:
-        return "finished", None
-    if folder.mark == "running":
-        return "running", None
-    if folder.mark == "finished":
-        return "partial", f"it ended, but only {epochs_done} of {run.num_epochs} epochs are complete"
-    if folder.mark == "stopped":
-        return "partial", folder.reason
-    if trained:
-        return "partial", "nothing in its folder says that it is being trained"
-    return "waiting", folder.reason
+def _world_size_seen(run: RunRecord, rates: LearningRates) -> tuple[int | None, list[str]]:
+    """:return: how many ranks took part, and warnings; where no number was declared, all epochs must agree on one"""
+    if run.num_ranks is not None:
+        return rates.world_size, []
+    noted = sorted({epoch.world_size for epoch in rates.trained if epoch.world_size is not None})
+    if len(noted) < 2:
+        return rates.world_size, []
+    return None, [f"its epochs were trained by different numbers of ranks: {', '.join(map(str, noted))}"]
 
 
 def _to_plain(value: Any) -> Any:

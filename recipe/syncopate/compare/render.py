@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from syncopate.compare.columns import COLUMNS, COST, SCORES, columns_for_readers
+from syncopate.compare.columns import COST, SCORES, columns_for_readers, columns_of
 from syncopate.compare.layout import grid, paragraph
 from syncopate.compare.row import Row
 from syncopate.compare.table import Table
@@ -68,10 +68,11 @@ def _csv(table: Table) -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["score_name", *(column.key for column in COLUMNS), "missing"])
+    columns = columns_of(table)
+    writer.writerow(["score_name", *(column.key for column in columns), "missing"])
     for row in table.rows:
         missing = "; ".join(f"{key}: {word}" for key, word in row.missing.items())
-        writer.writerow([table.score, *(_csv_cell(table, row, column.value(row)) for column in COLUMNS), missing])
+        writer.writerow([table.score, *(_csv_cell(table, row, column.value(row)) for column in columns), missing])
     return out.getvalue()
 
 

@@ -35,7 +35,13 @@ def live_table(
         baseline=loaded.sweep.baseline if baseline is None else baseline,
         target=loaded.sweep.target if target is None else target,
     )
-    return build_table(sweep, loaded.measurements, loaded.references, references_problem=loaded.references_problem)
+    return build_table(
+        sweep,
+        loaded.measurements,
+        loaded.references,
+        references_problem=loaded.references_problem,
+        remarks=loaded.remarks,
+    )
 
 
 def require_better_than(table: Table, reference_name: str) -> None:

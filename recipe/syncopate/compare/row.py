@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
 from syncopate.compare.measurement import Measurement
-
-NOT_RECORDED = "not recorded"
+from syncopate.compare.trial import Shown, trial_text, user_score_mean
+from syncopate.compare.user_scores import UserScoreHead
+from syncopate.sweep.record import NOT_RECORDED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,8 @@ class Row:
 
     :param name: of the row
     :param syncs: what is synchronised and when
-    :param ranks: nodes x ranks per node, and the device
+    :param existing: whether it was there before, so that the sweep only reads it
+    :param ranks: nodes x ranks per node, and the device, as far as they are recorded
     :param trials: number of trials
     :param seeds: number of seeds of the trial shown
     :param best_trial: number of the trial shown, and what distinguishes it
@@ -39,14 +41,18 @@ class Row:
     :param train_time_s: seconds of training so far, mean over the seeds
     :param target_epoch: first epoch that reaches the target, mean over the seeds
     :param target_train_time_s: seconds of training until the end of that epoch, mean over the seeds
+    :param user_scores: by name, the mean over the seeds of the trial shown; the word for one that is missing stands
+        under its key, see :class:`~syncopate.compare.user_scores.UserScoreHead`
+    :param user_score_seeds: by name, how many seeds have it
     :param state: of its trainings together
     :param notes: letters of the notes about it
     :param missing: for each number that is None, by field, a word that says why
     """
 
     name: str
+    existing: bool
     syncs: str
-    ranks: str
+    ranks: str | None
     trials: int
     seeds: int
     best_trial: str | None
@@ -56,8 +62,8 @@ class Row:
     last_score: float | None
     difference: float | None
     epochs_done: int
-    epochs_asked: int
-    data_passes: float
+    epochs_asked: int | None
+    data_passes: float | None
     updates: float | None
     samples_upper_bound: float | None
     syncs_observed: tuple[int, ...] | None
@@ -65,56 +71,11 @@ class Row:
     train_time_s: float | None
     target_epoch: float | None
     target_train_time_s: float | None
+    user_scores: Mapping[str, float | None]
+    user_score_seeds: Mapping[str, int]
     state: str
     notes: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """
-    The trial of a row that is shown.
-
-    :param counted: its trainings that enter the means; empty if no training of the row has a score
-    :param trial: all its trainings
-    :param is_final: whether the counted ones are finished; else they show the score so far
-    """
-
-    counted: tuple[Measurement, ...]
-    trial: tuple[Measurement, ...]
-    is_final: bool
-
-
-def choose_trial(trainings: Sequence[Measurement], *, lower_is_better: bool) -> Shown:
-    """
-    Finished trainings go before unfinished ones: a trial counts its finished seeds if it has any, and a trial with
-    finished seeds is preferred to one without.
-
-    :param trainings: of one row, at least one
-    :param lower_is_better: which end of the score is best
-    :return: the trial with the best mean over its seeds; the first one if none has a score
-    """
-    trials: dict[int, list[Measurement]] = {}
-    for training in trainings:
-        trials.setdefault(training.run.trial, []).append(training)
-    candidates = []
-    for trial in trials.values():
-        counted = [training for training in trial if training.is_counted]
-        finished = [training for training in counted if training.state == "finished"]
-        candidates.append(Shown(counted=tuple(finished or counted), trial=tuple(trial), is_final=bool(finished)))
-    ranked = [shown for shown in candidates if shown.counted]
-    if not ranked:
-        return candidates[0]
-    sign = 1.0 if lower_is_better else -1.0
-    return min(ranked, key=lambda shown: (not shown.is_final, sign * mean_score(shown.counted)))
-
-
-def mean_score(trainings: Sequence[Measurement]) -> float:
-    """
-    :param trainings: that have a score
-    :return: mean of their best scores
-    """
-    return fmean(training.best.value for training in trainings if training.best is not None)
 
 
 def summarise(
@@ -125,6 +86,7 @@ def summarise(
     is_baseline: bool,
     has_baseline: bool,
     target: float | None,
+    user_scores: Sequence[UserScoreHead],
     notes: tuple[str, ...],
 ) -> Row:
     """
@@ -134,6 +96,7 @@ def summarise(
     :param is_baseline: whether this is the baseline
     :param has_baseline: whether there is a baseline
     :param target: score to reach
+    :param user_scores: the scores that the recipe names, of any row
     :param notes: letters
     :return: the row
     """
@@ -172,10 +135,16 @@ def summarise(
     target_epoch, target_train_time_s = _target(counted, target, missing, no_score=no_score)
     if not counted:
         missing["best_trial"] = no_score
+    ranks = ranks_text(shown.trial[0])
+    unknown = {"ranks": ranks, "epochs_asked": run.num_epochs, "data_passes": run.data_passes}
+    missing.update({name: NOT_RECORDED for name, value in unknown.items() if value is None})
+    means = {head.name: user_score_mean(shown, head.name) for head in user_scores}
+    missing.update({head.key: word for head in user_scores if (word := means[head.name].word) is not None})
     return Row(
         name=run.row,
+        existing=any(training.run.existing for training in trainings),
         syncs=run.scheme_text,
-        ranks=f"{run.num_nodes}x{run.num_ranks // run.num_nodes} {run.device}",
+        ranks=ranks,
         trials=len({training.run.trial for training in trainings}),
         seeds=len({training.run.seed for training in shown.trial}),
         best_trial=trial_text(shown.trial[0]) if counted else None,
@@ -194,19 +163,24 @@ def summarise(
         train_time_s=mean_of("train_time_s", lambda training: training.train_time_s),
         target_epoch=target_epoch,
         target_train_time_s=target_train_time_s,
+        user_scores={name: mean.value for name, mean in means.items()},
+        user_score_seeds={name: mean.num_seeds for name, mean in means.items()},
         state=state_summary(trainings),
         notes=notes,
         missing=missing,
     )
 
 
-def trial_text(training: Measurement) -> str:
+def ranks_text(training: Measurement) -> str | None:
     """
-    :param training: of the trial
-    :return: its number and what distinguishes it
+    :param training: of the row
+    :return: such as "2x4 gpu", or "8 ranks gpu" where the nodes are not recorded; None if the ranks are not
     """
-    options = ", ".join(f"{key}={value}" for key, value in training.run.options.items())
-    return f"{training.run.trial} ({options})" if options else str(training.run.trial)
+    nodes, ranks, device = training.run.num_nodes, training.num_ranks, training.run.device
+    if ranks is None:
+        return None
+    count = f"{ranks} ranks" if nodes is None or ranks % nodes else f"{nodes}x{ranks // nodes}"
+    return count if device is None else f"{count} {device}"
 
 
 def state_summary(trainings: Sequence[Measurement]) -> str:
@@ -216,8 +190,9 @@ def state_summary(trainings: Sequence[Measurement]) -> str:
     """
     if len(trainings) == 1:
         (training,) = trainings
-        progress = f" {training.epochs_done}/{training.run.num_epochs} epochs"
-        return training.state + (progress if training.state in ("running", "partial") else "")
+        done, asked = training.epochs_done, training.run.num_epochs
+        progress = f"{done}/{asked} epochs" if asked is not None else f"{done} epoch{'' if done == 1 else 's'}"
+        return f"{training.state} {progress}" if training.state in ("running", "partial") else training.state
     states = [training.state for training in trainings]
     if len(set(states)) == 1:
         return states[0]
@@ -249,10 +224,10 @@ def _syncs(
     known_planned = tuple(count for count in planned if count is not None)
     if observed and len(known_observed) == len(observed) and len(known_planned) == len(planned):
         return known_observed, known_planned
-    if first.run.num_ranks == 1:
+    if first.num_ranks == 1:
         word = "one rank"
     elif not first.run.levels:
-        word = "not counted"
+        word = NOT_RECORDED if first.run.existing else "not counted"
     else:
         word = NOT_RECORDED if shown.counted else no_score
     missing["syncs_observed"] = missing["syncs_planned"] = word

@@ -10,7 +10,9 @@ from syncopate.compare.footer import footer_sentences
 from syncopate.compare.measurement import Measurement
 from syncopate.compare.notes import NoteBook, row_notes
 from syncopate.compare.references import Reference
-from syncopate.compare.row import Row, choose_trial, mean_score, summarise
+from syncopate.compare.row import Row, summarise
+from syncopate.compare.trial import Shown, choose_trial, mean_score
+from syncopate.compare.user_scores import UserScoreHead, user_score_heads
 from syncopate.errors import ReadError, did_you_mean
 from syncopate.sweep.record import SweepRecord
 from syncopate.version import __version__
@@ -30,6 +32,7 @@ class Table:
     :param notes: by the letter that rows refer to
     :param footer: sentences
     :param references: scores to compare with
+    :param user_scores: the scores that the recipe names, in the order of their columns
     :param version: of Syncopate, that made it
     :param format: of this record
     """
@@ -43,12 +46,18 @@ class Table:
     notes: Mapping[str, str]
     footer: tuple[str, ...]
     references: Mapping[str, Reference] = field(default_factory=dict)
+    user_scores: tuple[UserScoreHead, ...] = ()
     version: str = __version__
     format: int = FORMAT
 
     def as_dict(self) -> dict[str, Any]:
-        """:return: plain data"""
-        return asdict(self)
+        """:return: plain data; scores that the recipe names stand in each row under the keys of their columns"""
+        plain = asdict(self)
+        for row in plain["rows"]:
+            values, seeds = row.pop("user_scores"), row.pop("user_score_seeds")
+            for head in self.user_scores:
+                row[head.key], row[head.seeds_key] = values[head.name], seeds[head.name]
+        return plain
 
 
 def build_table(
@@ -57,12 +66,14 @@ def build_table(
     references: Mapping[str, Reference] | None = None,
     *,
     references_problem: str | None = None,
+    remarks: Sequence[str] = (),
 ) -> Table:
     """
     :param sweep: what was declared; its rows are the rows of the table, in that order
     :param measurements: of its trainings
     :param references: scores to compare with
     :param references_problem: why they could not be read, for the footer
+    :param remarks: further sentences for the footer
     :return: the table
     :raises ReadError: if the baseline is no row, or if the score is in no training while others are
     """
@@ -76,18 +87,27 @@ def build_table(
     if missing := [name for name, found in by_row.items() if not found]:
         raise ReadError(f"no training of the rows {missing} was measured, not even as waiting")
     shown = {name: choose_trial(found, lower_is_better=sweep.lower_is_better) for name, found in by_row.items()}
-    baseline = shown[sweep.baseline].counted if sweep.baseline is not None else ()
-    common_passes = shown[sweep.baseline or names[0]].trial[0].run.data_passes if names else 0.0
+    baseline = shown[sweep.baseline] if sweep.baseline is not None else None
+    heads = user_score_heads(sweep.runs)
     book = NoteBook()
     rows = tuple(
         summarise(
             by_row[name],
             shown[name],
-            baseline_score=mean_score(baseline) if baseline else None,
+            baseline_score=mean_score(baseline.counted) if baseline and baseline.counted else None,
             is_baseline=name == sweep.baseline,
             has_baseline=sweep.baseline is not None,
             target=sweep.target,
-            notes=tuple(book.letter(text) for text in row_notes(by_row[name], shown[name], common_passes)),
+            user_scores=heads,
+            notes=tuple(
+                book.letter(text)
+                for text in row_notes(
+                    by_row[name],
+                    shown[name],
+                    common_passes=_common_passes(sweep, shown),
+                    baseline=None if name == sweep.baseline else baseline,
+                )
+            ),
         )
         for name in names
     )
@@ -99,9 +119,17 @@ def build_table(
         target=sweep.target,
         rows=rows,
         notes=book.texts,
-        footer=tuple(footer_sentences(sweep, rows, references, references_problem=references_problem)),
+        footer=(*footer_sentences(sweep, rows, shown, references, references_problem=references_problem), *remarks),
         references=references or {},
+        user_scores=heads,
     )
+
+
+def _common_passes(sweep: SweepRecord, shown: Mapping[str, Shown]) -> float | None:
+    """:return: data passes to compare with: of the baseline, else of the first row where they are recorded"""
+    rows = [shown[sweep.baseline]] if sweep.baseline is not None else []
+    passes = (row.trial[0].run.data_passes for row in [*rows, *shown.values()])
+    return next((count for count in passes if count is not None), None)
 
 
 def check_score(score: str, measurements: Sequence[Measurement]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -72,3 +75,20 @@ def job_argument(config: Any, key: str) -> Any:
     """
     given = config.post_config if isinstance(config, TrainingConfig) else {}
     return given.get(key, JOB_ARGUMENTS[key])
+
+
+def write_config(config: ReturnnConfig, path: str) -> None:
+    """
+    Writes a copy, since writing a ``ReturnnConfig`` changes it.
+
+    :param config: of any class derived from i6_core's
+    :param path: of the file
+    """
+    config = copy.deepcopy(config)
+    if getattr(config, "black_formatting", False) and getattr(config, "_black_path", None) is None:
+        # i6_core looks for black on the PATH when the config is built, where a `sis` of an environment that is not
+        # activated has none. Without black the text is the same but for its layout.
+        beside = os.path.join(os.path.dirname(sys.executable), "black")
+        config._black_path = beside
+        config.black_formatting = os.path.exists(beside)
+    config.write(path)

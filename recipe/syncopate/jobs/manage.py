@@ -81,7 +81,7 @@ def _watch(process: subprocess.Popen[bytes], folders: list[Path], *, since: floa
             record = folder / SWEEP_FILE
             if folder not in progress and record.is_file() and record.stat().st_mtime >= since:
                 progress[folder] = Progress(SweepRecord.read(record), base=folder, out=say)
-                say(f"{folder}: {len(progress[folder].sweep.runs)} trainings")
+                say(f"{folder}: {len(progress[folder].runs)} trainings")
             if folder in progress:
                 progress[folder].poll()
         time.sleep(POLL_S)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import sisyphus.global_settings as gs
 from sisyphus import tk
 
 from syncopate.compare.tables import live_text
-from syncopate.errors import SweepError
-from syncopate.jobs.collect import CollectJob
+from syncopate.doctor.signature import require_i6_core_signature
+from syncopate.jobs.adapt import adapt, checkout
+from syncopate.jobs.collect import CollectJob, without_paths
 from syncopate.jobs.config import as_returnn_config, job_argument
+from syncopate.jobs.engine import check_engine
 from syncopate.jobs.produce import ProduceJob
 from syncopate.jobs.table import TableJob
 from syncopate.jobs.training import SyncTrainingJob, claim, python_path
@@ -39,35 +40,77 @@ def register(sweep: Sweep) -> None:
     :param sweep: checked
     :raises SyncopateError: if the training python lacks something, or the local engine is too small
     """
+    require_i6_core_signature()
     check_apart(sweep, _registered)
     _registered.append(sweep)
-    files = _Files()
-    jobs = [_training(sweep, run, files) for run in sweep.runs]
-    _check_training_python(jobs)
-    _check_local_engine(sweep, jobs)
+    jobs = {run.name: training_job(sweep, run) for run in sweep.runs}
+    _check_training_python(sweep, jobs)
+    check_engine(list(jobs.values()), names=[_where(sweep, run) for run in sweep.runs])
     base: Any = sweep.base
-    references = files.path(base.references) if getattr(base, "references", None) else None
+    references = _files.path(base.references) if getattr(base, "references", None) else None
     results = []
-    for run, job in zip(sweep.runs, jobs, strict=True):
+    for run in sweep.runs:
+        job = jobs[run.name]
         job.add_alias(f"{sweep.prefix}/{run.name}")
+        record = run.record(directory="", job_id=job.job_id(), user_scores=sweep.user_scores(run))
         collect = CollectJob(
             learning_rates=job.out_learning_rates,
-            record=asdict(run.record(directory="", job_id=job.job_id())),
+            record=without_paths(asdict(record)),
             score=sweep.score,
             lower_is_better=sweep.lower_is_better,
+            user_scores=variables(sweep.score_values(run)),
         )
         tk.register_output(f"{sweep.prefix}/{run.name}/results.json", collect.out_results)
         results.append(collect.out_results)
-    declared = sweep.record((), references=None)
-    table = TableJob(results=results, sweep=asdict(declared), references=references)
-    table.add_alias(f"{sweep.prefix}/{TABLE_DIRECTORY}")
-    tk.register_output(f"{sweep.prefix}/{TABLE_DIRECTORY}", table.out_directory)
 
     def live() -> SweepRecord:
-        return _live_record(sweep, jobs, references)
+        path = os.path.abspath(references.get_path()) if references else None
+        return sweep.record(lambda run: _place(jobs[run.name]), references=path)
 
+    table = TableJob(
+        results=results,
+        existing=[without_paths(asdict(record)) for record in live().runs if record.existing],
+        user_scores={
+            entry.row: variables(sweep.score_values(entry)) for entry in sweep.entries if entry not in sweep.runs
+        },
+        sweep={**asdict(live()), "runs": [], "references": None},
+        rows=[entry.row for entry in sweep.entries],
+        references=references,
+    )
+    table.add_alias(f"{sweep.prefix}/{TABLE_DIRECTORY}")
+    tk.register_output(f"{sweep.prefix}/{TABLE_DIRECTORY}", table.out_directory)
     _report(f"{sweep.prefix}/{SWEEP_FILE}", lambda: live().to_json(), until=table.out_directory)
     _report(f"{sweep.prefix}/{LIVE_TABLE}", lambda: live_text(live(), base=Path.cwd()), until=table.out_directory)
+
+
+def training_job(sweep: Sweep, run: Run) -> Any:
+    """
+    :param sweep: it belongs to
+    :param run: what is to be trained
+    :return: its job: the one that the user's helper made, adapted, or one of ours
+    :raises DeclarationError: if the job cannot be what was declared
+    """
+    where = _where(sweep, run)
+    if run.job is not None:
+        adapt(run.job, run.cluster, where=where)
+        job = run.job
+    else:
+        job = _made_job(sweep, run)
+    claim(job, num_epochs=run.num_epochs, wanted_by=where)
+    return job
+
+
+def _where(sweep: Sweep, run: Run) -> str:
+    return f"sweep {sweep.prefix!r}, row {run.row!r}"
+
+
+def variables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """:return: the values that a job has to wait for; numbers are in the records"""
+    return {name: value for name, value in values.items() if hasattr(value, "get_path")}
+
+
+def _place(job: Any) -> tuple[str, str]:
+    return os.path.abspath(job._sis_path()), job.job_id()
 
 
 class _Files:
@@ -83,10 +126,13 @@ class _Files:
         return self._paths[key]
 
 
-def _training(sweep: Sweep, run: Run, files: _Files) -> SyncTrainingJob:
+_files = _Files()
+
+
+def _made_job(sweep: Sweep, run: Run) -> SyncTrainingJob:
     statistics = getattr(run.config, "statistics", None)
-    job = SyncTrainingJob(
-        as_returnn_config(run.config, path_of=files.path),
+    return SyncTrainingJob(
+        as_returnn_config(run.config, path_of=_files.path),
         cluster=run.cluster,
         num_epochs=run.num_epochs,
         log_verbosity=job_argument(run.config, "log_verbosity"),
@@ -96,19 +142,8 @@ def _training(sweep: Sweep, run: Run, files: _Files) -> SyncTrainingJob:
         cpu_rqmt=sweep.resources.cpus,
         returnn_python_exe=python_path(sweep.python),
         returnn_root=tk.Path(sweep.returnn_root) if sweep.returnn_root else None,
-        statistics=files.path(statistics) if statistics else None,
+        statistics=_files.path(statistics) if statistics else None,
     )
-    claim(job, num_epochs=run.num_epochs, wanted_by=f"sweep {sweep.prefix!r}, row {run.row!r}")
-    return job
-
-
-def _live_record(sweep: Sweep, jobs: list[SyncTrainingJob], references: tk.Path | None) -> SweepRecord:
-    runs = [
-        run.record(directory=os.path.abspath(job._sis_path()), job_id=job.job_id())
-        for run, job in zip(sweep.runs, jobs, strict=True)
-    ]
-    path = os.path.abspath(references.get_path()) if references else None
-    return replace(sweep.record((), references=None), runs=tuple(runs), references=path)
 
 
 def _report(name: str, text: Callable[[], str], *, until: tk.Path) -> None:
@@ -116,31 +151,13 @@ def _report(name: str, text: Callable[[], str], *, until: tk.Path) -> None:
     tk.register_report(name, text, required=[until], update_frequency=UPDATE_EVERY_S)
 
 
-def _check_training_python(jobs: list[SyncTrainingJob]) -> None:
-    for python, root, device in sorted(
-        {
-            (
-                job.returnn_python_exe.get_path(),
-                job.returnn_root.get_path() if job.returnn_root else None,
-                job.cluster.device,
-            )
-            for job in jobs
-        },
-        key=str,
-    ):
-        check_training_python(probe_training_python(python, returnn_root=root), device=device)
-
-
-def _check_local_engine(sweep: Sweep, jobs: list[SyncTrainingJob]) -> None:
-    limits: dict[str, float] | None = getattr(gs, "SYNCOPATE_LOCAL_ENGINE", None)
-    if limits is None:
-        return
-    for run, job in zip(sweep.runs, jobs, strict=True):
-        for key, limit in limits.items():
-            wanted = job.rqmt.get(key, 0) * run.cluster.num_nodes
-            if wanted > limit:
-                raise SweepError(
-                    f"Sweep {sweep.prefix!r}, row {run.row!r}: {run.cluster} asks for {wanted:g} of {key!r} on this"
-                    f" host, but the local engine has {limit:g} and the training would wait for ever; use fewer ranks,"
-                    f" ask for less per rank in Resources(...), or give the engine more in setups/local/settings.py"
-                )
+def _check_training_python(sweep: Sweep, jobs: Mapping[str, Any]) -> None:
+    asked = {}
+    for run in sweep.runs:
+        job = jobs[run.name]
+        python, root = job.returnn_python_exe, job.returnn_root
+        # What a job of the graph makes is not there yet: then the rank looks, in its first second.
+        if python.creator is None and (root is None or root.creator is None):
+            asked[(python.get_path(), checkout(root.get_path()) if root else None, run.cluster.device)] = run
+    for python_exe, returnn_root, device in asked:
+        check_training_python(probe_training_python(python_exe, returnn_root=returnn_root), device=device)

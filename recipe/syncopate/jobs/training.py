@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import sisyphus.global_settings as gs
@@ -15,10 +14,9 @@ from i6_core.returnn.config import ReturnnConfig
 from i6_core.returnn.training import ReturnnTrainingJob
 from syncopate.cluster import Cluster
 from syncopate.errors import ConfigError, SweepError
-from syncopate.jobs.config import as_returnn_config, job_argument
+from syncopate.jobs.config import as_returnn_config, job_argument, write_config
+from syncopate.jobs.ranks import start_ranks
 from syncopate.launch.kept import kept_names
-from syncopate.launch.local import run_training
-from syncopate.returnn_io.with_scheme import TORCH_DISTRIBUTED
 from syncopate.sweep.checks import check_options_trained_by_us, check_sequences
 
 
@@ -126,32 +124,21 @@ class SyncTrainingJob(ReturnnTrainingJob):
 
     def create_files(self) -> None:
         """Writes the RETURNN config."""
-        self.returnn_config.write(self.out_returnn_config_file.get_path())
+        write_config(self.returnn_config, self.out_returnn_config_file.get_path())
 
     def run(self) -> None:
         """Starts the ranks and waits for them; a training that was interrupted goes on from its last checkpoint."""
         self.create_files()
         if self.statistics is not None:
             check_sequences(self.statistics.get_path(), self.returnn_config.config, num_ranks=self.cluster.world_size)
-        job_dir = Path(self._sis_path(abspath=True))
-        run_training(
-            config_file=self.out_returnn_config_file.get_path(),
-            run_dir=job_dir,
-            work_dir=Path.cwd(),
-            cluster=self.cluster,
-            python=self.returnn_python_exe.get_path(),
-            returnn_root=self.returnn_root.get_path() if self.returnn_root else None,
-            environ=os.environ,
-            num_cores=min(len(os.sched_getaffinity(0)), int(self.rqmt["cpu"]) * self.cluster.num_nodes),
-            distributed=self.returnn_config.get(TORCH_DISTRIBUTED) is not None,
-        )
-        self._relink(self.returnn_config.get("learning_rate_file"), self.out_learning_rates.get_path())
+        root = self.returnn_root.get_path() if self.returnn_root else None
+        start_ranks(self, cluster=self.cluster, returnn_root=root)
 
 
 _wanted_epochs: dict[str, tuple[int, str]] = {}
 
 
-def claim(job: SyncTrainingJob, *, num_epochs: int, wanted_by: str) -> None:
+def claim(job: Any, *, num_epochs: int, wanted_by: str) -> None:
     """
     Notes who wants how many epochs of a job. Sisyphus makes one job of equal ids, and the first constructor wins.
 

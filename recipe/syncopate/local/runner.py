@@ -15,7 +15,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,13 +72,17 @@ def run_sweep(
     store = Store(out.absolute() / "data")
     with _only_run(folder):
         record = _write_record(sweep, folder, store)
+        runs = {(run.row, run.trial, run.seed): run for run in sweep.runs}
         for run in sweep.runs:
             statistics = getattr(run.config, "statistics", None)
             if statistics is not None:
                 options = _resolved(run, store).config
                 check_sequences(store.path(statistics), options, num_ranks=run.cluster.world_size)
         progress = Progress(record, base=folder, out=say)
-        for index, (run, planned) in enumerate(zip(sweep.runs, record.runs, strict=True)):
+        for index, planned in enumerate(record.runs):
+            if planned.existing:
+                continue
+            run = runs[(planned.row, planned.trial, planned.seed)]
             directory = folder / planned.directory
             label = f"[{index + 1}/{len(record.runs)}] {run.name}"
             if _is_finished(directory, num_epochs=run.num_epochs):
@@ -104,10 +107,9 @@ def _check_slots(sweep: Sweep, slots: int) -> None:
 
 
 def _write_record(sweep: Sweep, folder: Path, store: Store) -> SweepRecord:
-    runs = [run.record(directory=f"{run.name}.{run.identity[:8]}") for run in sweep.runs]
     references = getattr(sweep.base, "references", None)
     path = os.path.relpath(store.path(references), folder) if references else None
-    record = replace(sweep.record((), references=None), runs=tuple(runs), references=path)
+    record = sweep.record(lambda run: (f"{run.name}.{run.identity[:8]}", None), references=path)
     write_text(folder / SWEEP_FILE, record.to_json())
     return record
 

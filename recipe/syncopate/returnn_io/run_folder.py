@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-LEARNING_RATE_FILES = ("output/learning_rates", "work/learning_rates")
-"""Where RETURNN's learning-rate file is looked for, first match wins: a finished training has it in both, a running one
-only in ``work``, a cleaned job only in ``output``."""
+LEARNING_RATE_FILES = ("output/learning_rates", "work/learning_rates", "learning_rates")
+"""Where RETURNN's learning-rate file is looked for, first match wins: a finished training has it in both folders, a
+running one only in ``work``, a cleaned job only in ``output``, and a training that was started by hand in its own."""
 
 
 def find_learning_rates(directory: Path) -> Path | None:

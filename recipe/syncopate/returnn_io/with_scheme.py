@@ -82,7 +82,15 @@ def with_seed(config: ConfigT, seed: int | None) -> ConfigT:
                 f"seed {seed}: the train data set says {key}={value!r}, which fixes its order for every seed;"
                 f" leave {key!r} out of it"
             )
-    return with_options(config, {"random_seed": seed, "dataset_random_seed_offset": (seed + 1) * SEED_STRIDE})
+    return with_options(config, seed_options(seed))
+
+
+def seed_options(seed: int | None) -> dict[str, Any]:
+    """
+    :param seed: as in :func:`with_seed`
+    :return: what is written for it; nothing for None
+    """
+    return {} if seed is None else {"random_seed": seed, "dataset_random_seed_offset": (seed + 1) * SEED_STRIDE}
 
 
 def checked_seed(seed: Any) -> int | None:
@@ -218,6 +226,14 @@ def _check_single(options: Mapping[str, Any], carried: Mapping[str, Any] | None,
             f" {options.get(TORCH_DISTRIBUTED) or carried!r} is given; leave it out, or give a scheme."
             " Options for the rows with a scheme alone go into Sweep(torch_distributed=...)"
         )
+    check_single_cluster(cluster)
+
+
+def check_single_cluster(cluster: Cluster) -> None:
+    """
+    :param cluster: where a single process is to run
+    :raises ConfigError: if it has more than one rank
+    """
     if cluster.world_size != 1:
         raise ConfigError(
             f"scheme None is a single process, but the cluster is {cluster} with {cluster.world_size} ranks;"

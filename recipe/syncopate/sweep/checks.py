@@ -28,14 +28,16 @@ def check_runs(sweep: Sweep) -> None:
     :raises SweepError: if the rows do not fit together
     :raises NotYetError: if a row's scheme cannot be trained yet
     """
-    if not sweep.runs:
+    if not sweep.entries:
         raise SweepError(f"Sweep {sweep.prefix!r} has no rows; add(...) some")
-    rows = list(dict.fromkeys(run.row for run in sweep.runs))
+    rows = list(dict.fromkeys(entry.row for entry in sweep.entries))
     if sweep.baseline is not None and sweep.baseline not in rows:
         raise SweepError(
             f"Sweep {sweep.prefix!r}: the baseline {sweep.baseline!r} is no row; rows are {rows}"
             f"{did_you_mean(sweep.baseline, rows)}"
         )
+    if not sweep.score:
+        raise SweepError(f"Sweep {sweep.prefix!r}: name the score to compare by, such as score='dev_loss_ce'")
     _check_names(sweep)
     _check_identities(sweep)
     if sweep.same_budget:
@@ -126,7 +128,7 @@ def checked_score(score: str | None, base: Any, *, prefix: str) -> str:
     :param score: what rows are to be compared by, None for the first that the config reports
     :param base: the sweep's config
     :param prefix: names the sweep in an error
-    :return: the score
+    :return: the score; what the learning rate depends on, where the config says no other
     :raises SweepError: if the config never reports it
     """
     reports: tuple[str, ...] = tuple(getattr(base, "reports", ()))
@@ -135,6 +137,9 @@ def checked_score(score: str | None, base: Any, *, prefix: str) -> str:
     if isinstance(options.get("eval_datasets"), Mapping):
         data_sets += list(options["eval_datasets"])
     if score is None:
+        measure = options.get("learning_rate_control_error_measure")
+        if not reports and isinstance(measure, str) and _is_of_data_set(measure, data_sets):
+            return measure
         if not reports:
             raise SweepError(
                 f"Sweep {prefix!r}: name the score to compare by, such as score={data_sets[-1] + '_loss_ce'!r};"
@@ -148,9 +153,7 @@ def checked_score(score: str | None, base: Any, *, prefix: str) -> str:
             f"Sweep {prefix!r}: the config never reports the score {score!r}; it reports {list(reports)}"
             f"{did_you_mean(score, reports)}"
         )
-    if not reports and not any(
-        score.startswith(f"{name}{separator}") for name in data_sets for separator in SCORE_SEPARATORS
-    ):
+    if not reports and not _is_of_data_set(score, data_sets):
         raise SweepError(
             f"Sweep {prefix!r}: the config never reports the score {score!r}; scores are named after its data sets"
             f" {data_sets}, such as {data_sets[-1] + '_loss_ce'!r}"
@@ -158,17 +161,21 @@ def checked_score(score: str | None, base: Any, *, prefix: str) -> str:
     return score
 
 
+def _is_of_data_set(score: str, data_sets: list[str]) -> bool:
+    return any(score.startswith(f"{name}{separator}") for name in data_sets for separator in SCORE_SEPARATORS)
+
+
 def _check_names(sweep: Sweep) -> None:
     """A name becomes a link to the training, so nothing else can stand below it or in its place."""
     taken = {name: f"the sweep's own {name!r}" for name in OWN_NAMES}
-    for run in sweep.runs:
+    for run in sweep.entries:
         whose = f"row {run.row!r}"
         other = taken.setdefault(run.name, whose)
         if other != whose or run.name in OWN_NAMES:
             raise SweepError(
                 f"Sweep {sweep.prefix!r}: {whose} and {other} would both be called {run.name!r}; rename the row"
             )
-    for run in sweep.runs:
+    for run in sweep.entries:
         for parent in PurePosixPath(run.name).parents:
             if str(parent) in taken:
                 raise SweepError(
@@ -195,6 +202,8 @@ def _check_identities(sweep: Sweep) -> None:
 
 
 def _check_budgets(sweep: Sweep) -> None:
+    if not sweep.runs:
+        return
     first = next((run for run in sweep.runs if run.row == sweep.baseline), sweep.runs[0])
     wanted = first.budget.data_passes
     different = [run for run in sweep.runs if run.budget.data_passes != wanted]

@@ -8,16 +8,21 @@ neither the recipe nor Sisyphus. Directories are relative to the folder of the f
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from syncopate.errors import ReadError
+from syncopate.errors import ReadError, SweepError
 
 FORMAT = 1
 SWEEP_FILE = "sweep.json"
 TABLE_DIRECTORY = "table"
+NOT_RECORDED = "not recorded"
+"""What stands for a fact that nobody wrote down when a training was made."""
+
+_UNKNOWN_IF_EXISTING = ("num_nodes", "num_ranks", "device", "num_epochs", "data_passes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +39,42 @@ class LevelRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UserScore:
+    """
+    A score of one training that the recipe names, such as the word error rate of the user's own recognition. With
+    neither value nor path it is still to come.
+
+    :param name: heading of its column in the table
+    :param lower_is_better: which end of it is best
+    :param value: the score itself
+    :param path: of a file with the score, such as that of a ``tk.Variable``; it need not be there yet
+    """
+
+    name: str
+    lower_is_better: bool
+    value: float | None = None
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name or self.name != " ".join(self.name.split()):
+            raise SweepError(f"the name of a score must be one line of text without spaces around, got {self.name!r}")
+        where = f"score {self.name!r}"
+        if not isinstance(self.lower_is_better, bool):
+            raise SweepError(f"{where}: lower_is_better must be True or False, got {self.lower_is_better!r}")
+        is_number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        if self.value is not None and not (is_number and math.isfinite(self.value)):
+            raise SweepError(f"{where}: value must be a finite number, got {self.value!r}")
+        if self.path is not None and not isinstance(self.path, str):
+            raise SweepError(f"{where}: path must be text, got {self.path!r}")
+        if self.value is not None and self.path is not None:
+            raise SweepError(f"{where}: it has the value {self.value} and the path {self.path!r}; give one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """
-    One training: one trial of a row with one seed.
+    One training: one trial of a row with one seed. Of a training that was there before, and was not declared here, the
+    number of nodes, ranks and epochs, the device and the data passes may be None: not recorded.
 
     :param row: name of the row it belongs to
     :param trial: which trial of the row, from 0
@@ -56,6 +94,8 @@ class RunRecord:
     :param max_seqs: upper bound of sequences per micro-batch; None where the config states none
     :param directory: the training's folder, with ``work`` and ``output`` inside
     :param job_id: the Sisyphus id; None for a local run
+    :param user_scores: scores that the recipe names, one of each name
+    :param existing: whether it was there before: its files are read, and nothing is ever scheduled
     """
 
     row: str
@@ -66,28 +106,50 @@ class RunRecord:
     scheme_text: str
     levels: tuple[LevelRecord, ...]
     epoch_end: str | None
-    num_nodes: int
-    num_ranks: int
-    device: str
-    num_epochs: int
-    data_passes: float
+    num_nodes: int | None
+    num_ranks: int | None
+    device: str | None
+    num_epochs: int | None
+    data_passes: float | None
     dataset_distribution: str | None
     accum_grad: int | None
     max_seqs: int | None
     directory: str
     job_id: str | None = None
+    user_scores: tuple[UserScore, ...] = ()
+    existing: bool = False
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in _UNKNOWN_IF_EXISTING if getattr(self, name) is None]
+        if unknown and not self.existing:
+            raise SweepError(
+                f"row {self.row!r}: {unknown} may be None only for a training that was there before, existing=True"
+            )
+        names = [score.name for score in self.user_scores]
+        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+            raise SweepError(f"row {self.row!r}: one training has the scores {twice} more than once")
+
+    def as_dict(self) -> dict[str, Any]:
+        """:return: plain data; without the fields that came later, where they say nothing, so that it stays the same"""
+        plain = asdict(self)
+        return {key: value for key, value in plain.items() if key not in ("user_scores", "existing") or value}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], *, source: str) -> Self:
         """
-        :param plain: what ``dataclasses.asdict`` gave, through JSON
+        :param plain: what :meth:`as_dict` or ``dataclasses.asdict`` gave, through JSON
         :param source: names the file in an error
-        :raises ReadError: on a missing or unknown field
+        :raises ReadError: on a missing or unknown field; what came later and has a default may be missing
         """
         values = _checked(cls, plain, source=source)
         levels = _checked_list(values["levels"], what="levels", source=source)
         values["levels"] = tuple(LevelRecord(**_checked(LevelRecord, level, source=source)) for level in levels)
-        return cls(**values)
+        scores = _checked_list(values.get("user_scores", ()), what="user scores", source=source)
+        try:
+            values["user_scores"] = tuple(UserScore(**_checked(UserScore, one, source=source)) for one in scores)
+            return cls(**values)
+        except SweepError as exc:
+            raise ReadError(f"{source}: {exc}") from exc
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +175,13 @@ class SweepRecord:
     runs: tuple[RunRecord, ...]
     format: int = field(default=FORMAT)
 
+    def __post_init__(self) -> None:
+        _check_directions(self.runs)
+
     def to_json(self) -> str:
         """:return: the text of a ``sweep.json``"""
-        return json.dumps(asdict(self), indent=1) + "\n"
+        plain = {**asdict(self), "runs": [run.as_dict() for run in self.runs]}
+        return json.dumps(plain, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -134,7 +200,24 @@ class SweepRecord:
         values = _checked(cls, plain, source=source)
         runs = _checked_list(values["runs"], what="runs", source=source)
         values["runs"] = tuple(RunRecord.from_dict(run, source=source) for run in runs)
-        return cls(**values)
+        try:
+            return cls(**values)
+        except SweepError as exc:
+            raise ReadError(f"{source}: {exc}") from exc
+
+
+def _check_directions(runs: Sequence[RunRecord]) -> None:
+    """One column has one best end."""
+    known: dict[str, tuple[bool, str]] = {}
+    for run in runs:
+        for score in run.user_scores:
+            lower_is_better, row = known.setdefault(score.name, (score.lower_is_better, run.row))
+            if lower_is_better != score.lower_is_better:
+                low, high = (row, run.row) if lower_is_better else (run.row, row)
+                raise SweepError(
+                    f"score {score.name!r}: lower is better in row {low!r}, higher is better in row {high!r}; one name"
+                    " is one column, give the other score a name of its own"
+                )
 
 
 def _checked_list(value: Any, *, what: str, source: str) -> list[Any]:
@@ -147,7 +230,8 @@ def _checked(cls: type, plain: Any, *, source: str) -> dict[str, Any]:
     if not isinstance(plain, Mapping):
         raise ReadError(f"{source}: expected a {cls.__name__}, found {type(plain).__name__}")
     known = {entry.name for entry in fields(cls)}
-    missing, unknown = sorted(known - set(plain)), sorted(set(plain) - known)
+    required = {entry.name for entry in fields(cls) if entry.default is MISSING and entry.default_factory is MISSING}
+    missing, unknown = sorted(required - set(plain)), sorted(set(plain) - known)
     if missing or unknown:
         raise ReadError(f"{source}: {cls.__name__}: missing {missing}, unknown {unknown}; written by another version?")
     return dict(plain)

@@ -13,7 +13,7 @@ from syncopate.returnn_io.training_config import ProducedFile
 from syncopate.returnn_io.with_scheme import hashed_options
 from syncopate.scheme.scheme import Scheme
 from syncopate.sweep.budget import Budget, budget
-from syncopate.sweep.record import LevelRecord, RunRecord
+from syncopate.sweep.record import LevelRecord, RunRecord, UserScore
 
 MAX_LABEL = 80
 """Characters in which a run's name says its options."""
@@ -33,6 +33,7 @@ class Run:
     :param num_epochs: epochs to train
     :param options: what distinguishes the trial
     :param config: what is trained, complete with scheme and seed; of the type the sweep was given
+    :param job: its training job, where the user's helper made one
     """
 
     row: str
@@ -43,16 +44,12 @@ class Run:
     num_epochs: int
     options: Mapping[str, Any] = field(default_factory=dict)
     config: Any
+    job: Any = None
 
     @property
     def name(self) -> str:
         """Path of the run below the sweep's prefix, unique in its sweep."""
-        parts = [self.row]
-        if self.options:
-            parts.append(_label(self.options) or f"trial{self.trial}")
-        if self.seed is not None:
-            parts.append(f"seed{self.seed}")
-        return ",".join(parts)
+        return run_name(self.row, self.options, trial=self.trial, seed=self.seed)
 
     @property
     def budget(self) -> Budget:
@@ -65,15 +62,20 @@ class Run:
         What is trained, without how long: equal for two runs that would be one job. Objects that are no plain data
         count as different from each other; Sisyphus' own hash tells them apart later.
         """
+        if self.job is not None:
+            return str(self.job.job_id())
         shape = (self.cluster.num_nodes, self.cluster.num_gpus_per_node, self.cluster.device)
         imports = getattr(self.config, "imports", ())
         text = f"{shape} {imports} {_canonical(hashed_options(self.config))}"
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
-    def record(self, *, directory: str, job_id: str | None = None) -> RunRecord:
+    def record(
+        self, *, directory: str, job_id: str | None = None, user_scores: tuple[UserScore, ...] = ()
+    ) -> RunRecord:
         """
         :param directory: where the run's files are
         :param job_id: its Sisyphus id, None for a local run
+        :param user_scores: the recipe's own
         :return: the declaration as plain data
         """
         options = hashed_options(self.config)
@@ -102,7 +104,24 @@ class Run:
             max_seqs=max_seqs if isinstance(max_seqs, int) else None,
             directory=directory,
             job_id=job_id,
+            user_scores=user_scores,
         )
+
+
+def run_name(row: str, options: Mapping[str, Any], *, trial: int, seed: int | None) -> str:
+    """
+    :param row: name of the row
+    :param options: what distinguishes the trial
+    :param trial: its number
+    :param seed: None where the config's own is used
+    :return: path of the run below the sweep's prefix
+    """
+    parts = [row]
+    if options:
+        parts.append(_label(options) or f"trial{trial}")
+    if seed is not None:
+        parts.append(f"seed{seed}")
+    return ",".join(parts)
 
 
 def _label(options: Mapping[str, Any]) -> str | None:

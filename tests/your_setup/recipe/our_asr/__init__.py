@@ -1,0 +1,1 @@
+"""A recipe as users have it."""
