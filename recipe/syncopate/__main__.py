@@ -41,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SyncopateError as exc:
         print(f"syncopate: {exc}", file=sys.stderr)
         return 2 if isinstance(exc, ValueError) else 1
+    except OSError as exc:
+        print(f"syncopate: {exc}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("syncopate: interrupted", file=sys.stderr)
         return 130

@@ -305,14 +305,32 @@ def test_hand_written_options_that_can_be_trained(options):
         ({"sync": "world"}, "torch_distributed: sync must be a list of levels such as"),
         (
             {"sync": [{"group": "node", "type": "grad"}]},
-            "torch_distributed: sync never synchronises the world: its last level leaves the groups [[0, 1], [2, 3]] of"
-            " 2x2 gpu apart for ever; add a level with group 'world'",
+            "Scheme: it never synchronises the world: its outermost level is 'gradients of ranks 0,1 | 2,3 every",
+        ),
+        ({"reduce_type": "sync"}, "torch_distributed: reduce_type must be one of ['grad', 'grad_explicit', 'param']"),
+        ({"reduce_type": "param"}, "torch_distributed: param_sync_step must be an int of at least 1, got None"),
+        (
+            {"sync": [{"group": "world", "type": "foo"}]},
+            "torch_distributed: sync must be a list of levels such as",
+        ),
+        (
+            {"sync": [{"group": "world", "type": "param", "every": 0}]},
+            "torch_distributed: every of the level {'group': 'world', 'type': 'param', 'every': 0} must be an int",
+        ),
+        (
+            {
+                "sync": [
+                    {"group": "node", "type": "param", "every": 7},
+                    {"group": "world", "type": "param", "every": 10},
+                ]
+            },
+            "Scheme: the period of 'parameters of ranks 0,1,2,3 every 10 updates' is no multiple of that of",
         ),
         (3, "torch_distributed must be a dict, got 3"),
     ],
 )
 def test_k07_hand_written_options_that_cannot(options, text):
-    assert message(lambda: check_options(options, TWO)).startswith(text)
+    assert message(lambda: check_options(options, TWO), DeclarationError).startswith(text)
 
 
 def test_hand_written_groups_for_another_cluster():

@@ -121,8 +121,7 @@ for cls in (ReturnnConfig, ReturnnConfigV2):
         "ddp,learning_rate=1.0,seed1", "ddp,learning_rate=1.0,seed2",
         "psync,trial0,seed1", "psync,trial0,seed2",
     ]
-    records = [run.record(directory="x") for run in sweep.runs]
-    read = json.loads(sweep.record(records, references=None).to_json())
+    read = json.loads(sweep.record(lambda run: ("x", None), references=None).to_json())
     options = read["runs"][4]["options"]
     assert options == {"train": {"files": ["/data/b.hdf"], "partition_epoch": 4}}, options
     assert [run["data_passes"] for run in read["runs"]] == [4.0] * 6

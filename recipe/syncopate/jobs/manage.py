@@ -7,17 +7,19 @@ told beforehand what to do with old errors, and judged by the results alone.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syncopate.compare.tables import measure_all
-from syncopate.errors import SyncopateError
-from syncopate.launch.components import require_i6_core, require_sisyphus
+from syncopate.errors import SweepError, SyncopateError
+from syncopate.launch.components import require_sisyphus
 from syncopate.local.load import load_sweeps
 from syncopate.local.progress import Progress
 from syncopate.sweep.record import SWEEP_FILE, TABLE_DIRECTORY, SweepRecord
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 
 OUTPUT = Path("output")
 MANAGER_LOG = Path("log/manager.log")
+LOCK = Path("work/.syncopate_manage.lock")
 POLL_S = 1.0
+STOP_LIMIT_S = 30.0
 
 
 def manage(config: str, *, say: Callable[[str], None] = print) -> list[Path]:
@@ -38,35 +42,68 @@ def manage(config: str, *, say: Callable[[str], None] = print) -> list[Path]:
     :raises SyncopateError: if anything is not trained in the end, with the reasons
     """
     require_sisyphus()
-    require_i6_core()
+    _check_folder(config)
+    import sisyphus.toolkit  # noqa: F401  (finds recipes as `sis` does, and loads settings.py)
+
     sweeps = load_sweeps(config)
     Path("work").mkdir(exist_ok=True)
     MANAGER_LOG.parent.mkdir(exist_ok=True)
     folders = [OUTPUT / sweep.prefix for sweep in sweeps]
-    started = time.time()
-    with open(MANAGER_LOG, "ab") as log:
+    old = {folder: _modified(folder / SWEEP_FILE) for folder in folders}
+    with _only_manager() as lock, open(MANAGER_LOG, "ab") as log:
         offset = log.tell()
         process = subprocess.Popen(
             [*_sis(), "manager", "-r", "-co", "-cio", config],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
+            # i6_core looks for black there.
+            env={**os.environ, "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])},
+            # The manager holds the lock as long as it lives, also if we are killed.
+            pass_fds=[lock],
         )
         assert process.stdin is not None
         # Asked only if all is done already: update outputs and aliases.
         process.stdin.write(b"u\n")
         process.stdin.close()
         try:
-            _watch(process, folders, since=started, say=say)
+            _watch(process, old, say=say)
         except BaseException:
             process.terminate()
-            process.wait()
+            try:
+                process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
             say("The manager was stopped. Trainings that run go on, and are found again by the next start.")
             raise
     tail = MANAGER_LOG.read_bytes()[offset:].decode(errors="replace").strip().splitlines()[-20:]
     for sweep, folder in zip(sweeps, folders, strict=True):
-        _judge(sweep, folder, since=started, manager_log=tail)
+        _judge(sweep, folder, old=old[folder], manager_log=tail)
     return folders
+
+
+def _check_folder(config: str) -> None:
+    if not os.path.isfile("settings.py"):
+        raise SweepError(f"there is no settings.py in {os.getcwd()}; start in the folder of your Sisyphus setup")
+    if os.path.isabs(config) or ".." in Path(config).parts:
+        raise SweepError(f"the config {config!r} must be a path inside {os.getcwd()}, as `sis manager` takes it")
+
+
+@contextmanager
+def _only_manager() -> Iterator[int]:
+    with open(LOCK, "w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise SweepError(
+                f"another manager works in {os.getcwd()} ({LOCK} is locked), two would train the same jobs twice; wait"
+                " until it ends, or stop it (see `fuser -v " + str(LOCK) + "`)"
+            ) from exc
+        yield lock.fileno()
+
+
+def _modified(path: Path) -> int | None:
+    return path.stat().st_mtime_ns if path.is_file() else None
 
 
 def _sis() -> list[str]:
@@ -74,12 +111,12 @@ def _sis() -> list[str]:
     return [str(script)] if script.is_file() else [sys.executable, "-m", "sisyphus"]
 
 
-def _watch(process: subprocess.Popen[bytes], folders: list[Path], *, since: float, say: Callable[[str], None]) -> None:
+def _watch(process: subprocess.Popen[bytes], old: Mapping[Path, int | None], *, say: Callable[[str], None]) -> None:
     progress: dict[Path, Progress] = {}
     while process.poll() is None:
-        for folder in folders:
+        for folder, modified in old.items():
             record = folder / SWEEP_FILE
-            if folder not in progress and record.is_file() and record.stat().st_mtime >= since:
+            if folder not in progress and _modified(record) != modified:
                 progress[folder] = Progress(SweepRecord.read(record), base=folder, out=say)
                 say(f"{folder}: {len(progress[folder].runs)} trainings")
             if folder in progress:
@@ -89,15 +126,15 @@ def _watch(process: subprocess.Popen[bytes], folders: list[Path], *, since: floa
         one.poll()
 
 
-def _judge(sweep: Sweep, folder: Path, *, since: float, manager_log: list[str]) -> None:
+def _judge(sweep: Sweep, folder: Path, *, old: int | None, manager_log: list[str]) -> None:
     record = folder / SWEEP_FILE
     shown = "\n".join(["", f"The last lines of {MANAGER_LOG}:", *manager_log])
-    if not record.is_file() or record.stat().st_mtime < since:
+    if _modified(record) == old:
         raise SyncopateError(f"sweep {sweep.prefix!r}: `sis manager` ended before it registered the sweep{shown}")
     failed = [
         f"  {one.run.row}: {one.state}{f': {one.reason}' if one.reason else ''}"
         for one in measure_all(SweepRecord.read(record), base=folder)
-        if one.state != "finished"
+        if one.state != "finished" and not one.run.existing
     ]
     if failed:
         listed = "\n".join(failed)

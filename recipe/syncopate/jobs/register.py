@@ -12,6 +12,7 @@ from sisyphus import tk
 
 from syncopate.compare.tables import live_text
 from syncopate.doctor.signature import require_i6_core_signature
+from syncopate.errors import SweepError
 from syncopate.jobs.adapt import adapt, checkout
 from syncopate.jobs.collect import CollectJob, without_paths
 from syncopate.jobs.config import as_returnn_config, job_argument
@@ -20,6 +21,7 @@ from syncopate.jobs.produce import ProduceJob
 from syncopate.jobs.table import TableJob
 from syncopate.jobs.training import SyncTrainingJob, claim, python_path
 from syncopate.launch.components import check_training_python, probe_training_python
+from syncopate.returnn_io.learning_rates import read_learning_rates
 from syncopate.returnn_io.training_config import ProducedFile
 from syncopate.sweep.checks import check_apart
 from syncopate.sweep.record import SWEEP_FILE, TABLE_DIRECTORY, SweepRecord
@@ -97,7 +99,23 @@ def training_job(sweep: Sweep, run: Run) -> Any:
     else:
         job = _made_job(sweep, run)
     claim(job, num_epochs=run.num_epochs, wanted_by=where)
+    _check_not_finished_short(job, run, where=where)
     return job
+
+
+def _check_not_finished_short(job: Any, run: Run, *, where: str) -> None:
+    """The number of epochs is in no id, so that a finished job may be asked for more of them: it would not be run."""
+    path = Path(job.out_learning_rates.get_path())
+    if not path.is_file():
+        return
+    last = read_learning_rates(path).last_complete
+    done = last.epoch if last else 0
+    if done < run.num_epochs:
+        raise SweepError(
+            f"{where}: its job {job.job_id()} is finished with {done} epochs, {run.num_epochs} are asked for, and"
+            f" Sisyphus never runs a finished job again. Ask for {done}; or, to train on from its last checkpoint,"
+            f" remove {path.name} from {path.parent} and the finished* marks from {path.parent.parent}"
+        )
 
 
 def _where(sweep: Sweep, run: Run) -> str:

@@ -30,7 +30,8 @@ class SyncTrainingJob(ReturnnTrainingJob):
 
     :param returnn_config: a ``ReturnnConfig`` or a :class:`syncopate.TrainingConfig`, with its scheme
     :param cluster: where it runs
-    :param num_epochs: epochs to train; more of them later continue the training
+    :param num_epochs: epochs to train. More of them later continue a training that was interrupted; Sisyphus never
+        runs a finished job again.
     :param log_verbosity: RETURNN's, 1 to 5; None for that of the config, else 5
     :param save_interval: a checkpoint every so many epochs; None for that of the config, else 1
     :param keep_epochs: checkpoints to keep, None for RETURNN's rule

@@ -28,6 +28,7 @@ class Agent:
     :param work_dir: its working directory
     :param log_path: gets what it and its ranks print
     :param is_rank: there is no torchrun, it is the only rank itself
+    :param echo: print what it prints
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class Agent:
         work_dir: Path,
         log_path: Path,
         is_rank: bool = False,
+        echo: bool = True,
     ) -> None:
+        self.echo = echo
         self.number = number
         self.log_path = log_path
         self.is_rank = is_rank
@@ -67,7 +70,8 @@ class Agent:
             passed on.
         """
         exit_code = self._process.poll()
-        self._printed.forward(sys.stdout, to_end=exit_code is not None)
+        if self.echo:
+            self._printed.forward(sys.stdout, to_end=exit_code is not None)
         return exit_code
 
     def send(self, signum: int) -> None:

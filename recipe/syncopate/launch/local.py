@@ -40,6 +40,7 @@ def run_training(
     tail: Sequence[str] | None = None,
     on_poll: Callable[[], None] | None = None,
     num_cores: int | None = None,
+    echo: bool = True,
     join_limit_s: int = JOIN_LIMIT_S,
 ) -> None:
     """
@@ -57,6 +58,7 @@ def run_training(
     :param tail: what each rank runs instead of RETURNN, see :func:`syncopate.launch.command.rank_tail`
     :param on_poll: called a few times per second while the ranks run; what it raises ends them
     :param num_cores: that the ranks on this host may use together; None takes those that this process may use
+    :param echo: print what the ranks print; it is in their log files in any case
     :param join_limit_s: how long the agents may take to meet
     :raises LaunchError: if ranks could not be started, one of them died, or they were not one world of the right size
     :raises KeyboardInterrupt: if it was told to stop by SIGINT, as RETURNN does to itself when little time is left
@@ -104,6 +106,7 @@ def run_training(
             work_dir=work_dir,
             log_path=log_path,
             is_rank=not distributed,
+            echo=echo,
         )
 
     for try_number in range(1, _PORT_TRIES + 1):

@@ -31,5 +31,10 @@ class Store:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir()
             wanted.make(temporary, **wanted.kwargs)
-            temporary.rename(directory)
+            try:
+                temporary.rename(directory)
+            except OSError:
+                if not directory.is_dir():
+                    raise
+                shutil.rmtree(temporary)  # another run made the same meanwhile
         return directory / wanted.name

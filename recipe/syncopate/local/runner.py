@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncopate.errors import ConfigError, LaunchError, SweepError
+from syncopate.errors import ConfigError, LaunchError, ReadError, SweepError
 from syncopate.launch.components import check_training_python, probe_training_python
 from syncopate.launch.kept import ENGINE
 from syncopate.launch.local import run_training
@@ -62,7 +62,9 @@ def run_sweep(
     :raises SyncopateError: if nothing can be trained: a missing component, bad data, another run in this folder
     """
     slots = default_slots() if slots is None else slots
-    _check_slots(sweep, slots)
+    for run in sweep.runs:
+        _check_slots(sweep, run, slots)
+        _check_config(run)
     python = sweep.python or sys.executable
     found = probe_training_python(python, returnn_root=sweep.returnn_root)
     for device in sorted({run.cluster.device for run in sweep.runs}):
@@ -97,13 +99,27 @@ def run_sweep(
     return folder
 
 
-def _check_slots(sweep: Sweep, slots: int) -> None:
-    for run in sweep.runs:
-        if run.cluster.world_size > slots:
-            raise SweepError(
-                f"Sweep {sweep.prefix!r}, row {run.row!r}: {run.cluster} needs {run.cluster.world_size} ranks on this"
-                f" host, which takes {slots}; use fewer ranks, or allow more with --slots"
-            )
+def _check_slots(sweep: Sweep, run: Run, slots: int) -> None:
+    where = f"Sweep {sweep.prefix!r}, row {run.row!r}"
+    if run.cluster.world_size > slots:
+        raise SweepError(
+            f"{where}: {run.cluster} needs {run.cluster.world_size} ranks on this host, which takes {slots};"
+            " use fewer ranks, or allow more with --slots"
+        )
+    wanted = run.cluster.world_size * sweep.resources.cpus
+    if wanted > slots:
+        raise SweepError(
+            f"{where}: {run.cluster} with {sweep.resources.cpus} CPUs per rank asks for {wanted} CPUs on this host,"
+            f" which takes {slots}; ask for less in Resources(cpus=...), or allow more with --slots"
+        )
+
+
+def _check_config(run: Run) -> None:
+    if not isinstance(run.config, TrainingConfig):
+        raise ConfigError(
+            f"row {run.row!r}: without Sisyphus a sweep needs its base as a TrainingConfig or a dict,"
+            f" got {type(run.config).__name__}; use `python -m syncopate manage`, or `sis manager`"
+        )
 
 
 def _write_record(sweep: Sweep, folder: Path, store: Store) -> SweepRecord:
@@ -115,11 +131,7 @@ def _write_record(sweep: Sweep, folder: Path, store: Store) -> SweepRecord:
 
 
 def _resolved(run: Run, store: Store) -> TrainingConfig:
-    if not isinstance(run.config, TrainingConfig):
-        raise ConfigError(
-            f"row {run.row!r}: without Sisyphus a sweep needs its base as a TrainingConfig or a dict,"
-            f" got {type(run.config).__name__}; use `python -m syncopate manage`, or `sis manager`"
-        )
+    assert isinstance(run.config, TrainingConfig)
     return run.config.resolved(lambda wanted: str(store.path(wanted)))
 
 
@@ -155,17 +167,20 @@ def _train(
             environ={**environ, ENGINE: "local"},
             distributed=config.config.get(TORCH_DISTRIBUTED) is not None,
             on_poll=poll,
+            echo=False,
         )
         rates = output / "learning_rates"
-        rates.unlink(missing_ok=True)
-        os.link(work / LEARNING_RATE_FILE, rates)
+        write_text(rates, (work / LEARNING_RATE_FILE).read_text(encoding="utf-8"))
 
 
 def _is_finished(directory: Path, *, num_epochs: int) -> bool:
+    path = directory / "status.json"
     try:
-        state = json.loads((directory / "status.json").read_text(encoding="utf-8"))["state"]
+        state = json.loads(path.read_text(encoding="utf-8"))["state"]
     except FileNotFoundError:
         return False
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ReadError(f"{path}: is no status of a local run ({exc!r}); remove it to train again") from exc
     rates = directory / "output" / "learning_rates"
     return state == "finished" and rates.is_file() and _last_epoch(rates) >= num_epochs
 
@@ -190,7 +205,8 @@ def _status(directory: Path) -> Iterator[None]:
     write_text(path, json.dumps(status))
     try:
         yield
-    except BaseException as exc:
+    except Exception as exc:
+        # An interrupt is no failure: the status says "running" of a process that is gone, and the next start goes on.
         reason = str(exc) or type(exc).__name__
         write_text(path, json.dumps({**status, "state": "failed", "reason": reason, "ended": _now()}))
         raise

@@ -15,6 +15,7 @@ from typing import Any
 
 from syncopate.cluster import Cluster
 from syncopate.errors import ConfigError, SchemeError, did_you_mean
+from syncopate.scheme.level import Level
 from syncopate.scheme.plain import frozen, thawed
 from syncopate.scheme.scheme import Scheme
 from syncopate.scheme.sync import BUFFER_OPTIONS, Average, Gradients
@@ -117,12 +118,14 @@ def check_options(options: Any, cluster: Cluster) -> None:
     """
     options = _checked_existing(options)
     reduce_type = options.get("reduce_type", "grad")
-    if reduce_type not in _BY_FORM:
-        allowed = [form for form in _BY_FORM if form not in ("sync", RUNTIME_KEY)]
+    allowed = [form for form in _BY_FORM if form not in ("sync", RUNTIME_KEY)]
+    if reduce_type not in allowed:
         raise ConfigError(
             f"torch_distributed: reduce_type must be one of {allowed}, got {reduce_type!r}"
             f"{did_you_mean(reduce_type, allowed)}"
         )
+    if reduce_type == "param":
+        _check_period(options.get("param_sync_step"), what="torch_distributed: param_sync_step")
     if "sync" not in options:
         return
     levels = options["sync"]
@@ -131,16 +134,27 @@ def check_options(options: Any, cluster: Cluster) -> None:
             'torch_distributed: sync must be a list of levels such as {"group": "world", "type": "param", "every": 10},'
             f" got {levels!r}"
         )
-    groups = [cluster.groups(level["group"]) for level in levels]
-    if len(groups[-1]) > 1:
-        raise ConfigError(
-            f"torch_distributed: sync never synchronises the world: its last level leaves the groups {groups[-1]} of"
-            f" {cluster} apart for ever; add a level with group 'world'"
+    for level in levels:
+        _check_period(level.get("every", 1), what=f"torch_distributed: every of the level {level!r}")
+    # The rest is what a scheme is checked for as well.
+    as_declared = tuple(
+        Level(
+            cluster.groups(level["group"]),
+            level.get("every", 1),
+            sync=Gradients() if level["type"] == "grad" else Average(),
         )
+        for level in levels
+    )
+    Scheme(levels=as_declared).check(cluster)
+
+
+def _check_period(value: Any, *, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{what} must be an int of at least 1, got {value!r}")
 
 
 def _is_level(level: Any) -> bool:
-    return isinstance(level, Mapping) and "group" in level and "type" in level
+    return isinstance(level, Mapping) and "group" in level and level.get("type") in ("grad", "param")
 
 
 def _gradient_options(sync: Gradients) -> dict[str, Any]:
