@@ -298,6 +298,38 @@ def test_nothing_that_is_trained_changes_by_adapting(begun, make_setup):
         assert_equal(torch, ours, theirs)
 
 
+NO_PROLOG = """from i6_core.returnn import ReturnnConfigV2, ReturnnTrainingJob
+
+from syncopate.tasks.char_lm.model import get_model, train_step
+
+
+class NoPrologConfig(ReturnnConfigV2):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        assert not self.python_prolog, "our configs hold no code"
+"""
+
+
+@pytest.mark.parametrize("config_class", [pytest.param("ReturnnConfigV2", marks=pytest.mark.full), "NoPrologConfig"])
+def test_the_same_through_v2_and_a_class_that_refuses_a_prolog(make_setup, config_class):
+    """There the model's functions are values of the config."""
+    setup = make_setup(config_class)
+    setup.adopt()
+    made = "ReturnnConfig(config, {"
+    with_functions = f'{config_class}({{**config, "get_model": get_model, "train_step": train_step}}, {{'
+    helper = HELPER.replace("from i6_core.returnn import ReturnnConfig, ReturnnTrainingJob\n", NO_PROLOG)
+    helper = helper.replace(made, with_functions).replace(", python_prolog=paths.MODEL_IMPORT", "")
+    assert config_class in helper.split("job = ")[1]
+    (setup.folder / "recipe" / "our_asr" / "train.py").write_text(helper, encoding="utf-8")
+    sweep = SWEEP.replace("(0.005, 0.01)", "(0.005,)").split("        sweep.add(\n")[0]
+    sweep = "\n".join(line for line in sweep.splitlines() if "run.add_score" not in line)
+    (setup.folder / "config" / "sync_sweep.py").write_text(f"{sweep}\n    sweep.register()\n", encoding="utf-8")
+    log = setup.sis("config/sync_sweep.py")
+    rows = csv.DictReader((setup.folder / "output/our_asr/sync/table/table.csv").open(encoding="utf-8"))
+    states = {row["name"]: row["state"] for row in rows}
+    assert states == {"ddp": "finished", "psync10": "finished"}, log[-4000:]
+
+
 def assert_equal(torch, ours, theirs) -> None:
     assert type(ours) is type(theirs)
     if isinstance(ours, torch.Tensor):
