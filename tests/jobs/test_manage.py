@@ -71,3 +71,26 @@ sweep.register()
     )
     error = done.stderr.strip().splitlines()[-1]
     assert "is finished with 1 epochs, 3 are asked for, and Sisyphus never runs a finished job again" in error
+
+
+def test_an_i6_core_that_is_too_old_is_named_before_it_is_imported(setup_folder, python, tmp_path):
+    old = tmp_path / "old" / "i6_core" / "returnn"
+    old.mkdir(parents=True)
+    for folder in (old, old.parent):
+        (folder / "__init__.py").touch()
+    (old / "training.py").write_text("class ReturnnTrainingJob:\n    def __init__(self, returnn_config): pass\n")
+    done = python(
+        """
+from syncopate import Cluster, Sweep, ddp
+sweep = Sweep("s", base={"backend": "torch", "dev": {}}, cluster=Cluster(), num_epochs=1, score="dev_loss_ce")
+sweep.add("ddp", ddp())
+sweep.register()
+""",
+        cwd=setup_folder,
+        env={"PYTHONPATH": str(old.parents[1])},
+        check=False,
+    )
+    error = done.stderr.strip().splitlines()[-1]
+    assert error.startswith("syncopate.errors.ComponentError: ")
+    assert "i6_core" in error
+    assert "horovod_num_processes" in error

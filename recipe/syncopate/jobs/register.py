@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from sisyphus import tk
 
 from syncopate.compare.tables import live_text
-from syncopate.doctor.signature import require_i6_core_signature
 from syncopate.errors import SweepError
 from syncopate.jobs.adapt import adapt, checkout
 from syncopate.jobs.collect import CollectJob, without_paths
@@ -42,7 +41,6 @@ def register(sweep: Sweep) -> None:
     :param sweep: checked
     :raises SyncopateError: if the training python lacks something, or the local engine is too small
     """
-    require_i6_core_signature()
     check_apart(sweep, _registered)
     _registered.append(sweep)
     jobs = {run.name: training_job(sweep, run) for run in sweep.runs}

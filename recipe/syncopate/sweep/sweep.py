@@ -247,7 +247,7 @@ class Sweep:
             return run.job
         if isinstance(run, Existing):
             raise SweepError(f"row {run.row!r} is the folder {run.directory}, there is no job to build on")
-        from syncopate.jobs.register import training_job
+        from syncopate.jobs.entry import training_job
 
         return training_job(self, run)
 
@@ -308,7 +308,7 @@ class Sweep:
         if sweeps is not None:
             sweeps.append(self)
             return
-        from syncopate.jobs.register import register
+        from syncopate.jobs.entry import register
 
         register(self)
 
