@@ -16,11 +16,15 @@ from syncopate.sweep.record import RunRecord
 
 def without_paths(record: dict[str, Any]) -> dict[str, Any]:
     """:return: a record of a training for a job's id, in which it must not matter where files of scores are"""
+    if "user_scores" not in record:
+        return record
     return {**record, "user_scores": [{**score, "path": None} for score in record["user_scores"]]}
 
 
 def with_paths(record: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
     """:return: the record with the places of its scores, which the job waited for"""
+    if "user_scores" not in record:
+        return record
     scores = [
         {**score, "path": os.path.abspath(variables[score["name"]].get_path())} if score["name"] in variables else score
         for score in record["user_scores"]

@@ -55,7 +55,7 @@ def register(sweep: Sweep) -> None:
         record = run.record(directory="", job_id=job.job_id(), user_scores=sweep.user_scores(run))
         collect = CollectJob(
             learning_rates=job.out_learning_rates,
-            record=without_paths(asdict(record)),
+            record=without_paths(record.as_dict()),
             score=sweep.score,
             lower_is_better=sweep.lower_is_better,
             user_scores=variables(sweep.score_values(run)),
@@ -69,7 +69,7 @@ def register(sweep: Sweep) -> None:
 
     table = TableJob(
         results=results,
-        existing=[without_paths(asdict(record)) for record in live().runs if record.existing],
+        existing=[without_paths(record.as_dict()) for record in live().runs if record.existing],
         user_scores={
             entry.row: variables(sweep.score_values(entry)) for entry in sweep.entries if entry not in sweep.runs
         },
