@@ -20,7 +20,15 @@ from syncopate import (
     param_avg,
     with_scheme,
 )
-from syncopate.errors import ClusterError, ConfigError, DeclarationError, NotYetError, ReadError, SweepError
+from syncopate.errors import (
+    ClusterError,
+    ConfigError,
+    DeclarationError,
+    NotYetError,
+    ReadError,
+    SchemeError,
+    SweepError,
+)
 from syncopate.sweep.checks import check_options_trained_by_us, check_sequences
 
 CLUSTER = Cluster(num_nodes=2, num_gpus_per_node=2, device="cpu")
@@ -242,8 +250,8 @@ def test_options_of_a_job():
         ),
         (
             {**BASE, "torch_distributed": {"sync": [{"group": "node", "type": "grad"}]}},
-            ConfigError,
-            "torch_distributed: sync never synchronises the world",
+            SchemeError,
+            "Scheme: it never synchronises the world",
         ),
         (
             {**BASE, "torch_distributed": {"reduce_type": "param", "sync": []}},
