@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from syncopate.errors import ComponentError
+from syncopate.launch.answer import answer_of
 from syncopate.launch.probe import MARK
 
 
@@ -26,31 +25,15 @@ def ask(
     :raises ComponentError: if it does not start, does not end in time, or ends without an answer
     """
     try:
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        output, exit_code = answer_of(command, timeout_s=timeout_s, cwd=cwd, environ=environ)
     except OSError as exc:
         raise ComponentError(f"{command[0]} cannot be started: {exc.strerror}") from exc
-    with process:
-        try:
-            output = process.communicate(timeout=timeout_s)[0]
-        except subprocess.TimeoutExpired as exc:
-            # Children of a wrapper hold the pipe as well, so it is not enough to end the wrapper.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise ComponentError(f"{command[0]} did not answer within {timeout_s:g} s") from exc
+    except subprocess.TimeoutExpired as exc:
+        raise ComponentError(f"{command[0]} did not answer within {timeout_s:g} s") from exc
     answers = [line.removeprefix(MARK) for line in output.splitlines() if line.startswith(MARK)]
     if not answers:
         raise ComponentError(
-            f"{command[0]} ended with exit code {process.returncode} and no answer; its last words were"
+            f"{command[0]} ended with exit code {exit_code} and no answer; its last words were"
             f" {output.strip()[-300:]!r}"
         )
     answer: dict[str, Any] = json.loads(answers[-1])

@@ -23,6 +23,7 @@ from syncopate.launch.components import check_training_python, probe_training_py
 from syncopate.returnn_io.learning_rates import read_learning_rates
 from syncopate.returnn_io.training_config import ProducedFile
 from syncopate.sweep.checks import check_apart
+from syncopate.sweep.existing import Existing
 from syncopate.sweep.record import SWEEP_FILE, TABLE_DIRECTORY, SweepRecord
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def register(sweep: Sweep) -> None:
         results=results,
         existing=[without_paths(record.as_dict()) for record in live().runs if record.existing],
         user_scores={
-            entry.row: variables(sweep.score_values(entry)) for entry in sweep.entries if entry not in sweep.runs
+            entry.row: variables(sweep.score_values(entry)) for entry in sweep.entries if isinstance(entry, Existing)
         },
         sweep={**asdict(live()), "runs": [], "references": None},
         rows=[entry.row for entry in sweep.entries],
@@ -106,8 +107,8 @@ def _check_not_finished_short(job: Any, run: Run, *, where: str) -> None:
     path = Path(job.out_learning_rates.get_path())
     if not path.is_file():
         return
-    last = read_learning_rates(path).last_complete
-    done = last.epoch if last else 0
+    trained = read_learning_rates(path).trained
+    done = trained[-1].epoch if trained else 0
     if done < run.num_epochs:
         raise SweepError(
             f"{where}: its job {job.job_id()} is finished with {done} epochs, {run.num_epochs} are asked for, and"

@@ -11,7 +11,6 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any, Literal
 from syncopate.cluster import DEVICES
 from syncopate.errors import ClusterError, ComponentError, did_you_mean
 from syncopate.launch import probe
+from syncopate.launch.answer import answer_of
 from syncopate.launch.versions import (
     I6_CORE_URL,
     MIN_PYTHON,
@@ -201,28 +201,14 @@ def _output(command: list[str], *, timeout_s: float) -> str:
     """:return: what the command prints, to whichever stream; its process group is ended when the time is up"""
     python = command[0]
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        return answer_of(command, timeout_s=timeout_s)[0]
     except OSError as exc:
         raise ComponentError(f"training python {python!r}: {_why_not_started(python, exc)}") from exc
-    with process:
-        try:
-            return process.communicate(timeout=timeout_s)[0]
-        except subprocess.TimeoutExpired as exc:
-            # A wrapper's children hold the pipe as well: killing the wrapper alone would leave us waiting for them.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise ComponentError(
-                f"training python {python!r}: did not answer within {timeout_s:g} s; try by hand whether it runs"
-                " -c 'print(1)', and allow more time if its container or file system is that slow"
-            ) from exc
+    except subprocess.TimeoutExpired as exc:
+        raise ComponentError(
+            f"training python {python!r}: did not answer within {timeout_s:g} s; try by hand whether it runs"
+            " -c 'print(1)', and allow more time if its container or file system is that slow"
+        ) from exc
 
 
 def _why_not_started(python: str, exc: OSError) -> str:
