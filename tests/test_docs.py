@@ -24,6 +24,8 @@ RUN_BY = {
     "python -m syncopate manage": "tests/test_quickstart.py::test_sisyphus_and_the_local_runner_train_the_same",
     "python -m syncopate compare": "tests/test_quickstart.py::test_the_table_can_be_asked_for_in_every_format",
     "python -m syncopate doctor": "tests/test_your_setup.py::test_compare_and_doctor_in_the_users_folder",
+    "cp -r setups/slurm": "tests/test_setups.py::test_the_page_makes_a_setup_that_is_taken_on_this_host",
+    "hostname >": "tests/test_setups.py::test_the_page_makes_a_setup_that_is_taken_on_this_host",
     "ln -s": "tests/test_your_setup.py::test_the_helpers_sweep_runs_to_the_table",
     "sis manager -r config/sync_sweep.py": "tests/test_your_setup.py::test_the_helpers_sweep_runs_to_the_table",
 }

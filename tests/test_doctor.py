@@ -155,8 +155,8 @@ def test_settings_that_lack_everything(setup, doctor):
     )
     assert found["environment"] == (
         "note",
-        "DEFAULT_ENVIRONMENT_KEEP has no SLURM_CPUS_ON_NODE, no SLURM_CPUS_PER_TASK, no SLURM_JOBID and 15 more, which"
-        " trainings that Syncopate does not start would lack; end settings.py with configure(globals()) of"
+        "DEFAULT_ENVIRONMENT_KEEP has no SLURMD_NODENAME, no SLURM_ARRAY_JOB_ID, no SLURM_ARRAY_TASK_COUNT and 37 more,"
+        " which trainings that Syncopate does not start would lack; end settings.py with configure(globals()) of"
         " syncopate.settings",
     )
     assert found["import paths"] == (
@@ -168,12 +168,20 @@ def test_settings_that_lack_everything(setup, doctor):
 
 @pytest.mark.needs_sisyphus
 def test_settings_of_a_cluster(doctor):
-    code, found = doctor("--no-torch", settings=LINKED + SELECTOR + "configure(globals())")
+    able = "SimpleLinuxUtilityForResourceManagementEngine can run a training on several nodes"
+    settings = LINKED + SELECTOR + "DEFAULT_ENVIRONMENT_SET['PATH'] = '/no/such'\n"
+    programs = ("black", "sbatch", "squeue")
+    code, found = doctor("--no-torch", settings=settings + "configure(globals())", programs=programs)
     assert code == 0
     assert found["engine"] == (
-        "ok",
-        "SimpleLinuxUtilityForResourceManagementEngine can run a training on several nodes",
+        "note",
+        f"{able}; check_engine_limits is not that of Syncopate, so that a time below a minute is no limit, and SLURM"
+        ' 22.05 or later may give a task one CPU; end settings.py with configure(globals(), engine="slurm") of'
+        " syncopate.settings; squeue is not on the PATH of DEFAULT_ENVIRONMENT_SET, so that RETURNN cannot see how much"
+        " time is left",
     )
+    code, found = doctor("--no-torch", settings=settings + "configure(globals(), engine='slurm')", programs=programs)
+    assert (code, found["engine"]) == (0, ("ok", able))
     code, found = doctor("--no-torch", settings=LINKED + SELECTOR + "configure(globals(), engine='local')")
     assert (code, lacking(found)) == (1, ["engine"])
     assert "SYNCOPATE_ENGINE is 'local', which starts all 2 nodes on one host" in found["engine"][1]

@@ -15,7 +15,7 @@ def test_the_tree_is_the_one_that_is_drawn():
     classes = {name: getattr(errors, name) for name, _ in drawn}
     assert {name for name in vars(errors) if name.endswith("Error")} == set(classes)
     assert all(issubclass(cls, errors.SyncopateError) for cls in classes.values())
-    declarations = {"DeclarationError", "SchemeError", "ClusterError", "ConfigError", "SweepError"}
+    declarations = {"DeclarationError", "SchemeError", "ClusterError", "ConfigError", "SweepError", "SiteError"}
     assert {name for name, cls in classes.items() if issubclass(cls, ValueError)} == declarations
     assert issubclass(errors.NotYetError, NotImplementedError)
     assert not issubclass(errors.NotYetError, errors.DeclarationError)

@@ -23,7 +23,7 @@ SHIPPED = sorted(path for path in CONFIGS.glob("*.py") if path.name != "helper_e
 """helper_example.py stands for a recipe of the user's own, which imports what it likes."""
 STANDARD = set(sys.stdlib_module_names)
 
-DECLARE = {"errors", "version", "settings", "cluster", "scheme", "sweep", "returnn_io", "launch", "local"}
+DECLARE = {"errors", "version", "settings", "cluster", "scheme", "sweep", "returnn_io", "launch", "local", "site"}
 TRAIN = {"runtime"}
 MANAGE = {"jobs", "compare", "tasks", "doctor"}
 ENTRY = {"__init__", "__main__"}

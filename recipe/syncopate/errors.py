@@ -6,10 +6,12 @@ Everything Syncopate raises on purpose::
     │   ├── SchemeError                      a scheme, a level, a hook
     │   ├── ClusterError                     nodes, ranks, groups of ranks
     │   ├── ConfigError                      the RETURNN config, or what it says beside the scheme
-    │   └── SweepError                       rows, trials, budgets, baselines
+    │   ├── SweepError                       rows, trials, budgets, baselines
+    │   └── SiteError                        partitions of a cluster, or what none of them gives
     ├── NotYetError                          declared and checked, but this version cannot train it
     ├── ComponentError                       a component is missing, too old, or is another one of the same name
     ├── LaunchError                          ranks could not be started, or died
+    │   └── HostMemoryError                  because a host ran out of main memory
     ├── ReadError                            a file of a run is not what it should be
     └── NotBetterError                       a row is not better than a reference it had to beat
 
@@ -46,6 +48,10 @@ class SweepError(DeclarationError):
     """The rows of a sweep do not fit together."""
 
 
+class SiteError(DeclarationError):
+    """A cluster is described wrongly, or none of its partitions gives what is asked for."""
+
+
 class NotYetError(SyncopateError, NotImplementedError):
     """The declaration is sound, but this version of Syncopate cannot train it."""
 
@@ -56,6 +62,10 @@ class ComponentError(SyncopateError):
 
 class LaunchError(SyncopateError):
     """Ranks could not be started, or one of them died."""
+
+
+class HostMemoryError(LaunchError):
+    """A host ran out of the main memory that was asked for; with more of it the training may go on."""
 
 
 class ReadError(SyncopateError):

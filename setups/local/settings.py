@@ -1,5 +1,6 @@
 """
-One host without a queue: the nodes of a training are emulated by several launcher agents.
+One host without a queue: the nodes of a training are emulated by several launcher agents. Taken where no other setup is
+for the host.
 
 ``SYNCOPATE_LOCAL_CPUS`` says how many ranks may train at once; they may share cores.
 """

@@ -31,6 +31,15 @@ BOTH = "\ndef engine(): return selector(short=local(cpu=2), long=slurm())\n"
 CONFIGURE_LOCAL = 'configure(globals(), engine="local")\n'
 CONFIGURE_SLURM = 'configure(globals(), engine="slurm")\n'
 CONFIGURE = "configure(globals())\n"
+SITE = """
+from syncopate.site import NodeShape, Partition, Site
+SITE = Site(partitions=[
+    Partition(name="gpu", shape=NodeShape(gpus=4, gpu_mem_gb=80, cpus=64, mem_gb=480), max_time_h=24, max_nodes=2),
+    Partition(name="whole", shape=NodeShape(gpus=8, cpus=64, mem_gb=480), max_time_h=12, whole_node=True),
+    Partition(name="cpu", shape=NodeShape(cpus=64, mem_gb=240), max_time_h=72),
+])
+configure(globals(), engine="slurm", site=SITE)
+"""
 
 ASK = """
 import json
@@ -43,7 +52,7 @@ class Training(Job):
         self.rqmt = rqmt
     def tasks(self):
         yield Task("prepare", mini_task=True)
-        yield Task("run", rqmt=self.rqmt)
+        yield Task("run", resume="run", rqmt=self.rqmt)
     def prepare(self):
         pass
     def run(self):
@@ -76,6 +85,7 @@ def answers(tmp_path, python):
         done = python(ASK.format(cases=list(cases), change=change), cwd=tmp_path, env=env)
         found = json.loads(done.stdout.splitlines()[-1])
         assert len(found) == len(cases)
+        ask.warned = [line for line in done.stderr.splitlines() if line.startswith("WARNING:root:")]
         return found
 
     return ask
@@ -170,6 +180,61 @@ def test_slurm_takes_nodes_unless_all_of_them_would_start_on_one_host(answers, e
         'configure(globals())\nDEFAULT_ENVIRONMENT_SET = {**DEFAULT_ENVIRONMENT_SET, "SYNCOPATE_ENGINE": "local"}\n'
     )
     assert answers(engine + forced, big) == [refused]
+
+
+GPU = "'gpu' (4 GPUs of 80 GB, 64 CPUs, 480 GB per node, at most 2 nodes and 24 h)"
+WHOLE = "'whole' (8 GPUs, 64 CPUs, 480 GB per node, at most 12 h)"
+CPU = "'cpu' (64 CPUs, 240 GB per node, at most 72 h)"
+LESS = "ask for less, or for more nodes with less each"
+
+
+def test_what_no_partition_gives_is_refused_before_it_is_submitted(answers):
+    fits, gpus, memory, both = answers(
+        BOTH + SITE,
+        {"gpu": 4, "cpu": 8, "mem": 100, "time": 48, "multi_node_slots": 2, "gpu_mem": 80},
+        {"gpu": 16, "cpu": 8, "mem": 100, "time": 4},
+        {"gpu": 1, "cpu": 1, "mem": 1, "gpu_mem": 141},
+        {"cpu": 65, "mem": 100, "sbatch_args": "-p cpu"},
+    )
+    assert fits == "fits"
+    assert gpus == (
+        f"row 'ddp': no partition gives 1 node with 16 GPUs, 8 CPUs and 100 GB, for 4 h: {GPU} has too few GPUs;"
+        f" {WHOLE} has too few GPUs; {CPU} has no GPUs; {LESS}"
+    )
+    assert memory == (
+        f"row 'ddp': no partition gives 1 node with 1 GPU of 141 GB, 1 CPU and 1 GB, for 1 h: {GPU} has GPUs with too"
+        f" little memory; {WHOLE} has GPUs of unknown memory; {CPU} has no GPUs; {LESS}"
+    )
+    assert both == (
+        "row 'ddp': the partition 'cpu' of its sbatch_args does not give 1 node with 65 CPUs and 100 GB, for 1 h:"
+        f" {CPU} has too few CPUs; {LESS}"
+    )
+
+
+def test_a_task_for_local_engine_is_not_sent_to_a_partition(answers):
+    found = answers(BOTH + SITE, {"engine": "short", "cpu": 2, "mem": 9999}, {"engine": "short", "cpu": 65})
+    assert found[0] == "fits"
+    assert found[1].startswith("row 'ddp': it asks for 65 of 'cpu' on this host, but LocalEngine has 2")
+
+
+def test_gpus_that_are_billed_and_stay_idle_are_a_warning(answers):
+    found = answers(
+        BOTH + SITE,
+        {"gpu": 4, "time": 1},
+        {"gpu": 6, "time": 48},
+        {"gpu": 5, "time": 2.5, "multi_node_slots": 3},
+        {"gpu": 8, "time": 1},
+        {"gpu": 1, "time": 1, "sbatch_args": "-p whole,gpu"},
+    )
+    assert found == ["fits"] * 5
+    said = "WARNING:root:row 'ddp': the partition 'whole' bills whole nodes, and {}; {}"
+    do = "train 8 ranks per node, or use a partition whose nodes are shared"
+    cut, *idle = answers.warned
+    assert cut.startswith("WARNING:root:48 h are more than the partition 'whole' gives, and are cut to 12 h")
+    assert idle == [
+        said.format("2 of 8 GPUs of its node stay idle: 12 h cost 96 GPU-hours, 24 of them for nothing", do),
+        said.format("3 of 8 GPUs of the 3 nodes stay idle: 2.5 h cost 60 GPU-hours, 22.5 of them for nothing", do),
+    ]
 
 
 def test_the_engine_is_the_one_that_a_submission_would_go_to(answers):

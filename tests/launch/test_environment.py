@@ -11,7 +11,7 @@ import pytest
 import syncopate
 from syncopate.cluster import Cluster
 from syncopate.errors import LaunchError
-from syncopate.launch.environment import expose_package, gpus_of_agent, rank_environment
+from syncopate.launch.environment import expose_package, gpus_of_agent, interface_environment, rank_environment
 
 
 def environment(environ: dict[str, str], **kwargs: object) -> dict[str, str]:
@@ -115,15 +115,62 @@ def test_link_is_kept_or_renewed(tmp_path: Path) -> None:
 def test_emulated_nodes_share_the_gpus_of_the_host_and_none_is_used_twice():
     cluster = Cluster(num_nodes=2, num_gpus_per_node=2)
     given = {"CUDA_VISIBLE_DEVICES": "5,3,GPU-7,1"}
-    assert [gpus_of_agent(given, cluster, agent) for agent in (0, 1)] == ["5,3", "GPU-7,1"]
-    assert [gpus_of_agent({}, cluster, agent) for agent in (0, 1)] == ["0,1", "2,3"]
+    assert [gpus_of_agent(given, cluster, agent, agents_here=2) for agent in (0, 1)] == [
+        {"CUDA_VISIBLE_DEVICES": "5,3"},
+        {"CUDA_VISIBLE_DEVICES": "GPU-7,1"},
+    ]
+    assert [gpus_of_agent({}, cluster, agent, agents_here=2) for agent in (0, 1)] == [
+        {"CUDA_VISIBLE_DEVICES": "0,1"},
+        {"CUDA_VISIBLE_DEVICES": "2,3"},
+    ]
+
+
+def test_a_node_of_several_hosts_uses_the_gpus_it_was_given():
+    """Whichever of them it is."""
+    cluster = Cluster(num_nodes=2, num_gpus_per_node=2)
+    for visible in ({}, {"CUDA_VISIBLE_DEVICES": "5,3"}, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}):
+        assert [gpus_of_agent(visible, cluster, agent, agents_here=1) for agent in (0, 1)] == [{}, {}]
 
 
 @pytest.mark.parametrize(("visible", "count"), [("", 0), ("0,1,2", 3)])
 def test_too_few_gpus_for_the_emulated_nodes_are_named(visible, count):
     with pytest.raises(LaunchError) as caught:
-        gpus_of_agent({"CUDA_VISIBLE_DEVICES": visible}, Cluster(num_nodes=2, num_gpus_per_node=2), 0)
+        gpus_of_agent({"CUDA_VISIBLE_DEVICES": visible}, Cluster(num_nodes=2, num_gpus_per_node=2), 0, agents_here=2)
     assert str(caught.value) == (
-        f"2x2 gpu emulated on one host needs 4 GPUs, but CUDA_VISIBLE_DEVICES={visible!r} names {count}; use fewer"
-        " ranks, or device='cpu'"
+        f"2x2 gpu emulated on one host needs 4 GPUs, but CUDA_VISIBLE_DEVICES={visible!r} names {count}; ask for as"
+        " many GPUs as ranks, use fewer ranks, or device='cpu'"
     )
+
+
+@pytest.mark.parametrize(("visible", "count"), [("", 0), ("2", 1)])
+def test_too_few_gpus_of_a_node_are_named(visible, count):
+    with pytest.raises(LaunchError) as caught:
+        gpus_of_agent({"CUDA_VISIBLE_DEVICES": visible}, Cluster(num_nodes=2, num_gpus_per_node=2), 1, agents_here=1)
+    assert str(caught.value) == (
+        f"a node of 2x2 gpu needs 2 GPUs, but CUDA_VISIBLE_DEVICES={visible!r} names {count}; ask for as many GPUs as"
+        " ranks, use fewer ranks, or device='cpu'"
+    )
+
+
+def test_one_choice_of_an_interface_in_the_syntax_of_each_library():
+    """Rather than ``ib0``, NCCL would take any interface whose name starts with it."""
+    assert interface_environment({"SYNCOPATE_INTERFACE": "ib0"}) == {
+        "NCCL_SOCKET_IFNAME": "=ib0",
+        "GLOO_SOCKET_IFNAME": "ib0",
+    }
+    assert interface_environment({}) == interface_environment({"SYNCOPATE_INTERFACE": ""}) == {}
+    found = environment({"SYNCOPATE_INTERFACE": "ib0"})
+    assert (found["NCCL_SOCKET_IFNAME"], found["GLOO_SOCKET_IFNAME"]) == ("=ib0", "ib0")
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("NCCL_SOCKET_IFNAME", {"GLOO_SOCKET_IFNAME": "ib0"}),
+        ("GLOO_SOCKET_IFNAME", {"NCCL_SOCKET_IFNAME": "=ib0"}),
+    ],
+)
+def test_what_the_user_set_for_a_library_itself_wins(name, others):
+    environ = {"SYNCOPATE_INTERFACE": "ib0", name: "eth1"}
+    assert interface_environment(environ) == others
+    assert environment(environ)[name] == "eth1"

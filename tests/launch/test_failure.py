@@ -158,6 +158,100 @@ def test_ranks_that_could_not_start(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: Connection closed by peer [127.0.0.1]:4711",
+        "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp",
+        "DistNetworkError: Failed to recv, got 0 bytes",
+        "RuntimeError: [enforce fail] Broken pipe",
+        "RuntimeError: Timed out waiting 1800000ms for recv operation to complete",
+    ],
+)
+def test_a_broken_connection_is_no_cause(tmp_path: Path, error: str) -> None:
+    """The node of that rank fails, but another one is asked first for the reason."""
+    failure = find_failure([ended(tmp_path, 1, 1)], [record(0, failed(10.0, error)), record(1)])
+    assert (failure.is_cause, failure.time_s, failure.was_killed) == (False, 10.0, False)
+    assert error in failure.reason
+
+
+def test_an_exception_is_a_cause(tmp_path: Path) -> None:
+    failure = find_failure([ended(tmp_path, 1, 1)], [record(0, failed(10.0, "ValueError: 3")), record(1, killed(11.0))])
+    assert (failure.is_cause, failure.time_s, failure.was_killed) == (True, 10.0, False)
+
+
+def test_a_rank_that_was_told_to_end_is_no_cause(tmp_path: Path) -> None:
+    told = replace(failed(10.0, "SystemExit: 143"), exit_code=143)
+    failure = find_failure([ended(tmp_path, 1, 1)], [record(0, told), record(1)])
+    assert (failure.is_cause, failure.time_s) == (False, 10.0)
+
+
+@pytest.mark.parametrize(("exit_code", "was_killed"), [(-9, True), (-11, False), (1, False)])
+def test_who_may_have_been_killed_for_lack_of_memory(tmp_path: Path, exit_code: int, was_killed: bool) -> None:
+    agents = [ended(tmp_path, 1, 1, REPORT.format(exit_code=exit_code))]
+    failure = find_failure(agents, [record(0, killed(11.0)), record(1, killed(10.0))])
+    assert (failure.was_killed, failure.is_cause, failure.time_s) == (was_killed, True, 10.0)
+    assert find_failure([ended(tmp_path, 0, -9, is_rank=True)], [record(0, killed(1.0))]).was_killed
+
+
+@pytest.mark.parametrize(
+    ("signum", "is_cause", "was_killed"),
+    [(signal.SIGKILL, True, True), (signal.SIGTERM, False, False), (signal.SIGINT, True, False)],
+)
+def test_a_killed_agent_is_a_cause_unless_it_was_told_to_end(
+    tmp_path: Path, signum: int, is_cause: bool, was_killed: bool
+) -> None:
+    """SIGTERM comes to all processes of a SLURM job. When it died is known from its ranks, which died with it."""
+    records = [record(0, killed(11.0)), record(1, killed(10.5)), record(2, killed(9.0))]
+    failure = find_failure([ended(tmp_path, 1, -signum)], records)
+    assert (failure.is_cause, failure.was_killed, failure.time_s) == (is_cause, was_killed, 10.5)
+    assert failure.is_interrupt == (signum == signal.SIGINT)
+    assert find_failure([ended(tmp_path, 1, -signum)], [record(0), record(1)]).time_s is None
+
+
+LOST_STORE = """\
+[rank 1] working
+Traceback (most recent call last):
+torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed.
+"""
+
+
+def test_an_agent_that_lost_the_store_ended_its_healthy_ranks(tmp_path: Path) -> None:
+    """They are not blamed, and neither is this node: the one with the store is gone."""
+    agents = [ended(tmp_path, 1, 1, LOST_STORE)]
+    failure = find_failure(agents, [record(0, killed(11.0)), record(1, killed(10.5))])
+    assert failure.reason == (
+        "agent 1 of node 0 (host vm) with ranks 0, 1 lost its connection to agent 0, which hosts the store."
+        " All ranks were ended."
+    )
+    assert (failure.is_cause, failure.was_killed, failure.time_s) == (False, False, 10.5)
+    assert failure.log_paths == (agents[0].log_path,)
+    assert find_failure(agents, []).reason == (
+        "agent 1, whose ranks had not started yet, lost its connection to agent 0, which hosts the store."
+        " All ranks were ended."
+    )
+
+
+def test_a_lost_store_is_no_excuse(tmp_path: Path) -> None:
+    """For a rank that failed before, for an agent that was killed, nor if a rank only prints so."""
+    records = [record(0, killed(11.0)), record(1, killed(10.0))]
+    assert "rank 1 (local rank 1) on node 0 (host vm, agent 1) was killed by SIGKILL" in (
+        find_failure([ended(tmp_path, 1, 1, LOST_STORE + REPORT.format(exit_code=-9))], records).reason
+    )
+    first = ended(tmp_path, 0, -9)
+    assert "agent 0, which hosted the store" in (
+        find_failure([ended(tmp_path, 1, 1, LOST_STORE), first], records).reason
+    )
+    printed = "".join(f"[rank 0] {line}\n" for line in LOST_STORE.splitlines())
+    failure = find_failure([ended(tmp_path, 1, 1, printed)], [record(0, failed(9.0, "ValueError: 3")), record(1)])
+    assert (failure.is_cause, "ValueError: 3" in failure.reason) == (True, True)
+
+
 def test_interrupt_is_no_failure(tmp_path: Path) -> None:
     told = Outcome(kind="interrupted", time_s=10.0, exit_code=1)
     assert find_failure([ended(tmp_path, 0, 1)], [record(2, told), record(3, failed(10.1, "timed out"))]).is_interrupt

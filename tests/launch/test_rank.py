@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from syncopate.launch.environment import expose_package
-from syncopate.launch.rank_record import RankRecord, read_record
+from syncopate.launch.rank_record import RankRecord, read_record, write_record
 from tests.launch.trainings import make_checkout
 
 
@@ -126,6 +127,42 @@ def test_k12_nothing_shadows_torch_also_after_a_restart(tmp_path: Path) -> None:
     assert outcome_in(tmp_path) == ("finished", 0, None)
 
 
+def test_the_store_stays_until_the_last_node_is_done(tmp_path: Path) -> None:
+    """torchrun waits 300 s for that, then takes it away from a rank that evaluates and saves longer."""
+    make_checkout(tmp_path / "checkout", "print('done')")
+    environ = {"WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "0", "SYNCOPATE_AGENT": "0"}
+    first = subprocess.Popen(
+        [sys.executable, "-m", "syncopate.launch.rank", "a.config"],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(expose_package(tmp_path)),
+            "SYNCOPATE_RANK_DIR": str(tmp_path / "ranks"),
+            "SYNCOPATE_RETURNN_ROOT": str(tmp_path / "checkout"),
+            "SYNCOPATE_DEVICE": "cpu",
+            "SYNCOPATE_ATTEMPT": "7",
+            "RANK": "0",
+            **environ,
+        },
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "ranks" / "rank0.json").exists() or record_in(tmp_path).outcome is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        second = replace(record_in(tmp_path), rank=1, outcome=None)
+        for record in (replace(second, attempt="6").ended("finished"), second):
+            write_record(tmp_path / "ranks", record)
+            with pytest.raises(subprocess.TimeoutExpired):
+                first.wait(3)
+        write_record(tmp_path / "ranks", second.ended("finished"))
+        assert first.wait(20) == 0
+    finally:
+        first.kill()
+        first.wait()
+
+
 def test_data_workers_of_a_rank_that_ended_are_gone(tmp_path: Path) -> None:
     body = """
         import subprocess
@@ -146,6 +183,14 @@ def test_rank_of_another_training_is_not_inherited(tmp_path: Path) -> None:
         _RETURNN_TORCH_DISTRIBUTED_INIT_INFO="{'rank': 3, 'size': 4}",
     )
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(("rank", "sees_job"), [("0", True), ("1", False)])
+def test_only_the_first_rank_asks_slurm_for_the_time_left(tmp_path: Path, rank: str, sees_job: bool) -> None:
+    """RETURNN does so if it knows the job; it is rank 0 that has saved a checkpoint by then."""
+    body = "print('SLURM_JOB_ID' in os.environ)"
+    done = start_rank(tmp_path, body, RANK=rank, WORLD_SIZE="2", SLURM_JOB_ID="4711")
+    assert done.stdout == f"{sees_job}\n", done.stderr
 
 
 def test_k08_a_returnn_that_lacks_what_we_need_is_refused_before_it_runs(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from syncopate.cluster import Cluster
 from syncopate.errors import LaunchError
-from syncopate.launch.local import run_training
 from syncopate.launch.rank_record import read_records
+from syncopate.launch.run import run_training
+from syncopate.launch.training import Hooks, Training
 from tests.launch.trainings import records_now, running, wait_until_gone
 from tests.returnn_wheels import returnn_checkout
 
@@ -68,17 +69,16 @@ def train(folder: Path, cluster: Cluster, *, step_s: float = 0.0, returnn_root: 
     on_poll = options.pop("on_poll", None)
     config = folder / "tiny.config"
     config.write_text(CONFIG.format(**{**arguments, **options}))
-    run_training(
+    training = Training(
         config_file=config,
         run_dir=folder / "run",
         work_dir=folder / "work",
         cluster=cluster,
         python=sys.executable,
-        environ={**os.environ, "SYNCOPATE_ENGINE": "local"},
         returnn_root=returnn_root,
         distributed=options.get("torch_distributed") is not None,
-        on_poll=on_poll,
     )
+    run_training(training, environ={**os.environ, "SYNCOPATE_ENGINE": "local"}, hooks=Hooks(on_poll=on_poll))
 
 
 def test_k12_installed_returnn_trains_on_two_nodes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,16 @@ import shutil
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from syncopate.cluster import Cluster
 from syncopate.launch.command import rank_tail
-from syncopate.launch.local import run_training
 from syncopate.launch.rank_record import RankRecord, read_records
+from syncopate.launch.run import run_training
+from syncopate.launch.training import Hooks, Training
 
 SLEEP = """
     import time
@@ -44,6 +46,8 @@ def train(
     *,
     options: tuple[str, ...] = (),
     environ: dict[str, str] | None = None,
+    hooks: Hooks | None = None,
+    on_poll: Callable[[], None] | None = None,
     **kwargs: Any,
 ) -> Path:
     """
@@ -52,7 +56,9 @@ def train(
     :param body: of ``rnn.py``, see :func:`make_checkout`
     :param options: for ``rnn.py``, after the config
     :param environ: added to ours
-    :param kwargs: for :func:`run_training`
+    :param hooks: for :func:`run_training`
+    :param on_poll: short for a hook
+    :param kwargs: for :class:`Training`
     :return: folder of the records of the only attempt
     """
     root = folder / "checkout"
@@ -64,17 +70,19 @@ def train(
         "work_dir": folder / "work",
         "cluster": cluster,
         "python": sys.executable,
-        "environ": {**os.environ, "SYNCOPATE_ENGINE": "local", **(environ or {})},
         "returnn_root": root,
-        "tail": [*rank_tail("tiny.config"), *options],
+        "tail": (*rank_tail("tiny.config"), *options),
     }
-    run_training(**{**arguments, **kwargs})
+    training = Training(**{**arguments, **kwargs})
+    all_environ = {**os.environ, "SYNCOPATE_ENGINE": "local", **(environ or {})}
+    run_training(training, environ=all_environ, hooks=hooks or Hooks(on_poll=on_poll))
     return sorted((folder / "run" / "logs").iterdir())[-1] / "ranks"
 
 
 def records_now(folder: Path) -> list[RankRecord]:
     """:return: of the latest attempt so far"""
-    attempts = sorted((folder / "run" / "logs").iterdir())
+    logs = folder / "run" / "logs"
+    attempts = sorted(logs.iterdir()) if logs.exists() else []
     return read_records(attempts[-1] / "ranks") if attempts else []
 
 

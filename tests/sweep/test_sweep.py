@@ -344,11 +344,14 @@ def test_bases_that_are_none(base):
         ({"time_h": math.inf}, "Resources: time_h must be a number above 0, got inf"),
         ({"mem_gb": math.nan}, "Resources: mem_gb must be a number above 0, got nan"),
         ({"mem_gb": True}, "Resources: mem_gb must be a number above 0, got True"),
+        ({"gpu_mem_gb": 0}, "Resources: gpu_mem_gb must be a number above 0, got 0"),
+        ({"gpu_mem_gb": "80"}, "Resources: gpu_mem_gb must be a number above 0, got '80'"),
         ({"cpus": 1.5}, "Resources: cpus must be an int of at least 1, got 1.5"),
         ({"cpus": 0}, "Resources: cpus must be an int of at least 1, got 0"),
         (
             {"gpus": 1},
-            "Resources: unknown option 'gpus', allowed are ['time_h', 'mem_gb', 'cpus'] (did you mean 'cpus'?)",
+            "Resources: unknown option 'gpus', allowed are ['time_h', 'mem_gb', 'cpus', 'gpu_mem_gb'] (did you mean"
+            " 'cpus'?)",
         ),
     ],
 )

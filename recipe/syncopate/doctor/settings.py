@@ -112,11 +112,31 @@ class Settings:
             )
         return ", ".join(self.import_paths)
 
-    def check_engine(self) -> str:
+    def check_engine(self) -> str | Note:
         """
+        :return: what it can do, and what SLURM lacks here
         :raises ComponentError: if the engine cannot run a training on two nodes
         """
         assert self._answer is not None
         if self._answer["engine_error"] is not None:
             raise ComponentError(self._answer["engine_error"])
-        return f"{self._answer['engine']} can run a training on several nodes"
+        able = f"{self._answer['engine']} can run a training on several nodes"
+        slurm = self._answer["slurm"]
+        if slurm is None:
+            return able
+        if slurm["partitions"] is not None:
+            able += f" of the partitions {', '.join(slurm['partitions'])}"
+        lacking = []
+        if not slurm["configured"]:
+            lacking.append(
+                "check_engine_limits is not that of Syncopate, so that a time below a minute is no limit, and SLURM"
+                ' 22.05 or later may give a task one CPU; end settings.py with configure(globals(), engine="slurm") of'
+                " syncopate.settings"
+            )
+        if slurm["lacking"]:
+            lacking.append(f"there is no {' and no '.join(slurm['lacking'])} on the PATH here, where sis would call it")
+        elif slurm["tasks_lack_squeue"]:
+            lacking.append(
+                "squeue is not on the PATH of DEFAULT_ENVIRONMENT_SET, so that RETURNN cannot see how much time is left"
+            )
+        return Note(text="; ".join([able, *lacking])) if lacking else able

@@ -10,6 +10,7 @@ loads the job from its folder, adapts it again.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from i6_core.returnn.training import ReturnnTrainingJob
@@ -17,7 +18,8 @@ from i6_core.util import create_executable
 from syncopate.cluster import Cluster
 from syncopate.errors import SweepError
 from syncopate.jobs.config import write_config
-from syncopate.jobs.ranks import start_ranks
+from syncopate.jobs.ranks import TASK, start_ranks
+from syncopate.jobs.task import as_training_task
 from syncopate.launch.kept import kept_names
 from syncopate.launch.rank import __name__ as RANK_MODULE
 
@@ -42,10 +44,15 @@ class AdaptedTraining:
         write_config(self.returnn_config, self.out_returnn_config_file.get_path())
         create_executable("rnn.sh", self._get_run_cmd())
 
+    def tasks(self) -> Iterator[Any]:
+        """Those of its class; the one that trains counts its starts."""
+        for task in super().tasks():  # type: ignore[misc]
+            yield as_training_task(task) if task.name() == TASK else task
+
     def run(self) -> None:
         """Writes the files anew, as they may be from before the job was adapted, and starts the ranks."""
-        self.create_files()
-        start_ranks(self, cluster=self.syncopate_cluster, returnn_root=checkout(self.returnn_root.get_path()))
+        root = checkout(self.returnn_root.get_path())
+        start_ranks(self, cluster=self.syncopate_cluster, returnn_root=root, prepare=self.create_files)
 
     def _get_run_cmd(self) -> list[str]:
         """For the start script alone, which starts one rank by hand; the job starts all of them itself."""

@@ -14,7 +14,7 @@ from i6_core.returnn.config import ReturnnConfig
 from i6_core.util import instanciate_delayed_copy
 from syncopate.jobs.produce import ProduceJob
 from syncopate.returnn_io.training_config import ProducedFile, TrainingConfig
-from syncopate.returnn_io.write import config_text
+from syncopate.returnn_io.write import STOP_IN_TIME, config_text
 
 JOB_ARGUMENTS = {"log_verbosity": 5, "save_interval": 1}
 """Options that i6_core's training job refuses in a config and takes as arguments, with our defaults."""
@@ -85,6 +85,9 @@ def write_config(config: ReturnnConfig, path: str) -> None:
     :param path: of the file
     """
     config = copy.deepcopy(config)
+    for key, value in STOP_IN_TIME.items():
+        if config.get(key) is None:
+            config.post_config[key] = value
     if getattr(config, "black_formatting", False) and getattr(config, "_black_path", None) is None:
         # i6_core looks for black on the PATH when the config is built, where a `sis` of an environment that is not
         # activated has none. Without black the text is the same but for its layout.

@@ -1,22 +1,25 @@
 """
 Will the engine of this setup run these trainings? Asked when they are registered, since later it is seen badly.
 
-LocalEngine refuses what has nodes only when it is submitted, and lets what is too big wait for ever. An engine that is
-not what ``SYNCOPATE_ENGINE`` says starts the ranks in the wrong place. See :mod:`syncopate.settings` for the cure.
+LocalEngine refuses what has nodes only when it is submitted, and lets what is too big wait for ever. SLURM refuses what
+no partition has when it is submitted, and bills whole nodes without a word. An engine that is not what
+``SYNCOPATE_ENGINE`` says starts the ranks in the wrong place. See :mod:`syncopate.settings` for the cure.
 """
 
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import sisyphus.global_settings as gs
 from sisyphus import Task, toolkit
 from sisyphus.engine import EngineBase, EngineSelector
 from sisyphus.localengine import LocalEngine
 
-from syncopate.errors import SweepError, did_you_mean
+from syncopate.errors import SiteError, SweepError, did_you_mean
 from syncopate.launch.kept import ENGINE
 
 _CONFIGURE_LOCAL = 'call configure(globals(), engine="local") of syncopate.settings at the end of settings.py'
@@ -27,7 +30,7 @@ def check_engine(jobs: Sequence[Any], *, names: Sequence[str]) -> None:
     :param jobs: trainings, whose requirements are final
     :param names: what to call each of them in an error, such as "sweep 'sync', row 'ddp'"
     :raises SweepError: if the engine that a training is for would refuse it, or let it wait for ever, or if its ranks
-        would be started in the wrong place
+        would be started in the wrong place. GPUs that would be billed and stay idle are a warning
     """
     for job, name in zip(jobs, names, strict=True):
         for task in _queued_tasks(job):
@@ -77,6 +80,7 @@ def _check_task(task: Task, name: str) -> None:
                 f' {type(engine).__name__}; call configure(globals()) without engine="local" in settings.py, and unset'
                 " the variable in the shell"
             )
+        _warn_of_idle_gpus(rqmt, num_nodes=num_nodes, name=name)
         return
     if rqmt.get("multi_node_slots"):
         raise SweepError(
@@ -109,11 +113,31 @@ def _check_room(engine: LocalEngine, rqmt: dict[str, Any], *, num_nodes: int, na
         )
 
 
+def _warn_of_idle_gpus(rqmt: dict[str, Any], *, num_nodes: int, name: str) -> None:
+    site = getattr(gs.check_engine_limits, "site", None)
+    partition = None if site is None else site.partition_of(rqmt)
+    if partition is None or not partition.whole_node:
+        return
+    gpus = partition.shape.gpus
+    idle = gpus - rqmt.get("gpu", 0)
+    if idle > 0:
+        each = f"of the {num_nodes} nodes" if num_nodes > 1 else "of its node"
+        time_h = rqmt["time"]
+        logging.warning(
+            f"{name}: the partition {partition.name!r} bills whole nodes, and {idle:g} of {gpus} GPUs {each} stay idle:"
+            f" {time_h:g} h cost {num_nodes * gpus * time_h:g} GPU-hours, {num_nodes * idle * time_h:g} of them for"
+            f" nothing; train {gpus} ranks per node, or use a partition whose nodes are shared"
+        )
+
+
 def _requirements(task: Task, name: str) -> dict[str, Any]:
     """:return: what it will be submitted with: defaults of the engine added, then limited by the settings"""
     engine_of(task, task.rqmt(), name=name)
     try:
         rqmt = toolkit.cached_engine().get_rqmt(task, 1, update=False)
+    except SiteError as exc:
+        # The row says more than the name of the task, which comes before the cause.
+        raise SweepError(f"{name}: {exc.__cause__ or exc}") from exc
     except Exception as exc:
         raise SweepError(
             f"{name}: check_engine_limits() of settings.py fails for the requirements {task.rqmt()}, with"

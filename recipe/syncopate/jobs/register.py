@@ -157,6 +157,7 @@ def _made_job(sweep: Sweep, run: Run) -> SyncTrainingJob:
         time_rqmt=sweep.resources.time_h,
         mem_rqmt=sweep.resources.mem_gb,
         cpu_rqmt=sweep.resources.cpus,
+        gpu_mem_rqmt=sweep.resources.gpu_mem_gb,
         returnn_python_exe=python_path(sweep.python),
         returnn_root=tk.Path(sweep.returnn_root) if sweep.returnn_root else None,
         statistics=_files.path(statistics) if statistics else None,

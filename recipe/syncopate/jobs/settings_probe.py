@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import traceback
 from pathlib import Path
@@ -21,8 +22,8 @@ _MARK = "SYNCOPATE-PROBE "  # as in syncopate.launch.probe, which cannot be impo
 def look() -> dict[str, Any]:
     """
     :return: ``error`` where the settings cannot be loaded, else what they say: ``cleanup``, ``environment_keep``,
-        ``import_paths``, ``python`` and ``returnn_root`` of the trainings, ``engine`` in words, and ``engine_error``
-        where it cannot run a training on two nodes
+        ``import_paths``, ``python`` and ``returnn_root`` of the trainings, ``engine`` in words, ``engine_error``
+        where it cannot run a training on two nodes, and ``slurm`` if it is SLURM
     """
     try:
         import sisyphus.global_settings as gs
@@ -66,10 +67,35 @@ def _engine() -> dict[str, Any]:
             words += f" with {', '.join(f'{value:g} {key}' for key, value in engine.max_resources.items())}"
         check_engine([job], names=[name])
     except SyncopateError as exc:
-        return {"engine": None, "engine_error": str(exc)}
+        return {"engine": None, "engine_error": str(exc), "slurm": None}
     except Exception as exc:
-        return {"engine": None, "engine_error": f"engine() fails: {_where(exc)}"}
-    return {"engine": words, "engine_error": None}
+        return {"engine": None, "engine_error": f"engine() fails: {_where(exc)}", "slurm": None}
+    return {"engine": words, "engine_error": None, "slurm": _slurm(engine)}
+
+
+def _slurm(engine: Any) -> dict[str, Any] | None:
+    """
+    :return: None if it is another engine; whether the settings are ``configured`` for it, the ``partitions`` of their
+        site if there is one, programs that are ``lacking`` here, and whether tasks lack ``squeue``
+    """
+    import sisyphus.global_settings as gs
+    from sisyphus.simple_linux_utility_for_resource_management_engine import (
+        SimpleLinuxUtilityForResourceManagementEngine,
+    )
+
+    from syncopate.settings.limits import SlurmLimits
+
+    if not isinstance(engine, SimpleLinuxUtilityForResourceManagementEngine):
+        return None
+    limits = gs.check_engine_limits
+    site = getattr(limits, "site", None)
+    path = gs.DEFAULT_ENVIRONMENT_SET.get("PATH") if gs.CLEANUP_ENVIRONMENT else None
+    return {
+        "configured": isinstance(limits, SlurmLimits),
+        "partitions": None if site is None else [partition.name for partition in site.partitions],
+        "lacking": [] if engine.gateway else [name for name in ("sbatch", "squeue") if shutil.which(name) is None],
+        "tasks_lack_squeue": shutil.which("squeue", path=path) is None,
+    }
 
 
 def _where(exc: BaseException) -> str:

@@ -16,6 +16,7 @@ from syncopate.cluster import Cluster
 from syncopate.errors import ConfigError, SweepError
 from syncopate.jobs.config import as_returnn_config, job_argument, write_config
 from syncopate.jobs.ranks import start_ranks
+from syncopate.jobs.task import TrainingTask
 from syncopate.launch.kept import kept_names
 from syncopate.sweep.checks import check_options_trained_by_us, check_sequences
 
@@ -38,6 +39,7 @@ class SyncTrainingJob(ReturnnTrainingJob):
     :param time_rqmt: hours
     :param mem_rqmt: GB of main memory per rank
     :param cpu_rqmt: CPUs per rank
+    :param gpu_mem_rqmt: GB of memory that each GPU must have at least
     :param returnn_python_exe: python of the ranks; None for the setup's ``RETURNN_PYTHON_EXE``, else Sisyphus' own
     :param returnn_root: a checkout of RETURNN; None for the setup's ``RETURNN_ROOT``, else the one installed there
     :param statistics: JSON with ``"num_train_sequences"``, checked before ranks are started
@@ -57,6 +59,7 @@ class SyncTrainingJob(ReturnnTrainingJob):
         time_rqmt: float = 4,
         mem_rqmt: float = 4,
         cpu_rqmt: int = 2,
+        gpu_mem_rqmt: float | None = None,
         returnn_python_exe: tk.Path | None = None,
         returnn_root: tk.Path | None = None,
         statistics: tk.Path | None = None,
@@ -86,6 +89,8 @@ class SyncTrainingJob(ReturnnTrainingJob):
             "mem": mem_rqmt * ranks,
             "time": time_rqmt,
         }
+        if gpu_mem_rqmt:
+            self.rqmt["gpu_mem"] = gpu_mem_rqmt
         if cluster.num_nodes > 1:
             self.rqmt["multi_node_slots"] = cluster.num_nodes
         self._sis_environment.keep(kept_names(os.environ))
@@ -120,7 +125,7 @@ class SyncTrainingJob(ReturnnTrainingJob):
 
     def tasks(self) -> Iterator[Task]:
         """The training, then i6_core's plots."""
-        yield Task("run", resume="run", rqmt=self.rqmt)
+        yield TrainingTask("run", resume="run", rqmt=self.rqmt)
         yield Task("plot", resume="plot", mini_task=True)
 
     def create_files(self) -> None:
@@ -129,11 +134,13 @@ class SyncTrainingJob(ReturnnTrainingJob):
 
     def run(self) -> None:
         """Starts the ranks and waits for them; a training that was interrupted goes on from its last checkpoint."""
+        root = self.returnn_root.get_path() if self.returnn_root else None
+        start_ranks(self, cluster=self.cluster, returnn_root=root, prepare=self._prepare)
+
+    def _prepare(self) -> None:
         self.create_files()
         if self.statistics is not None:
             check_sequences(self.statistics.get_path(), self.returnn_config.config, num_ranks=self.cluster.world_size)
-        root = self.returnn_root.get_path() if self.returnn_root else None
-        start_ranks(self, cluster=self.cluster, returnn_root=root)
 
 
 _wanted_epochs: dict[str, tuple[int, str]] = {}

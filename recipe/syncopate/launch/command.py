@@ -11,7 +11,7 @@ from pathlib import Path
 
 from syncopate.cluster import Cluster
 from syncopate.errors import LaunchError
-from syncopate.launch.place import Place
+from syncopate.launch.place import Meeting
 
 RANK_MODULE = "syncopate.launch.rank"
 LOCAL_HOST = "127.0.0.1"
@@ -32,20 +32,22 @@ def agent_command(
     *,
     python: str,
     cluster: Cluster,
-    place: Place,
+    meeting: Meeting,
     agent: int,
     tail: Sequence[str],
     log_dir: str | Path,
+    local_address: str | None = None,
     distributed: bool = True,
     join_limit_s: int = JOIN_LIMIT_S,
 ) -> list[str]:
     """
     :param python: of the training
     :param cluster: nodes, and ranks per node
-    :param place: with the meeting point filled in
+    :param meeting: where the agents meet
     :param agent: number of the agent
     :param tail: what each rank runs, see :func:`rank_tail`
     :param log_dir: of this agent; torchrun makes a folder per rank inside
+    :param local_address: by which other nodes reach this one; None lets torchrun look up this host's full name
     :param distributed: False for one process without torchrun and without ``torch.distributed``
     :param join_limit_s: how long the agents may take to meet
     :return: the command line of the agent, or without torchrun that of the only rank
@@ -56,8 +58,6 @@ def agent_command(
                 f"distributed=False starts a single process, but the cluster has {cluster.world_size} ranks"
             )
         return [python, *tail]
-    if place.meeting is None:
-        raise LaunchError(f"agent {agent} was not told where to meet the others")
     conf = {
         # Exactly one agent hosts the store. Left out, torchrun compares host names, and emulated nodes all match.
         "is_host": str(agent == 0).lower(),
@@ -73,15 +73,15 @@ def agent_command(
         f"--nnodes={cluster.num_nodes}",
         f"--nproc-per-node={cluster.num_gpus_per_node}",
         "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={place.meeting.host}:{place.meeting.port}",
-        f"--rdzv-id={place.meeting.id}",
+        f"--rdzv-endpoint={meeting.host}:{meeting.port}",
+        f"--rdzv-id={meeting.id}",
         f"--rdzv-conf={','.join(f'{key}={value}' for key, value in conf.items())}",
         "--max-restarts=0",
         f"--log-dir={log_dir}",
         "--redirects=3",
         "--tee=3",
     ]
-    if place.meeting.host == LOCAL_HOST:
-        # Otherwise torchrun looks up this host's full name and hands it to the ranks as MASTER_ADDR.
-        command.append(f"--local-addr={LOCAL_HOST}")
+    if local_address is not None:
+        # torchrun hands it to all ranks as MASTER_ADDR, if it happens to make this node its first.
+        command.append(f"--local-addr={local_address}")
     return [*command, *tail]

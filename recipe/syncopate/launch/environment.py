@@ -9,6 +9,7 @@ from pathlib import Path
 import syncopate
 from syncopate.cluster import Cluster
 from syncopate.errors import LaunchError
+from syncopate.launch.kept import INTERFACE
 
 RANK_DIR = "SYNCOPATE_RANK_DIR"
 ATTEMPT = "SYNCOPATE_ATTEMPT"
@@ -78,30 +79,51 @@ def rank_environment(
         ATTEMPT: attempt,
         AGENT: str(agent),
         DEVICE: device,
+        **interface_environment(environ),
     }
     if returnn_root is not None:
         ours[RETURNN_ROOT] = str(returnn_root)
     return {**kept, **ours}
 
 
-def gpus_of_agent(environ: Mapping[str, str], cluster: Cluster, agent: int) -> str:
+def gpus_of_agent(environ: Mapping[str, str], cluster: Cluster, agent: int, *, agents_here: int) -> dict[str, str]:
     """
     :param environ: of the launcher
-    :param cluster: whose nodes are all emulated on this host
+    :param cluster: nodes, and ranks per node
     :param agent: number of an agent
-    :return: ``CUDA_VISIBLE_DEVICES`` for it, so that no two emulated nodes use one GPU
+    :param agents_here: how many nodes are emulated on this host; 1 if it is one itself
+    :return: ``CUDA_VISIBLE_DEVICES`` where it must be set, so that no two emulated nodes use one GPU
     :raises LaunchError: if the launcher was not given a GPU for each rank
     """
     visible = environ.get("CUDA_VISIBLE_DEVICES")
-    names = (
-        list(map(str, range(cluster.world_size))) if visible is None else [name for name in visible.split(",") if name]
-    )
-    if len(names) < cluster.world_size:
+    needed = cluster.num_gpus_per_node * agents_here
+    if visible is None and agents_here == 1:
+        return {}
+    names = list(map(str, range(needed))) if visible is None else [name for name in visible.split(",") if name]
+    if len(names) < needed:
+        where = f"{cluster} emulated on one host" if agents_here > 1 else f"a node of {cluster}"
         raise LaunchError(
-            f"{cluster} emulated on one host needs {cluster.world_size} GPUs, but CUDA_VISIBLE_DEVICES={visible!r}"
-            f" names {len(names)}; use fewer ranks, or device='cpu'"
+            f"{where} needs {needed} GPUs, but CUDA_VISIBLE_DEVICES={visible!r} names {len(names)}; ask for as many"
+            " GPUs as ranks, use fewer ranks, or device='cpu'"
         )
-    return ",".join(names[rank] for rank in cluster.ranks_of_node(agent))
+    return (
+        {} if agents_here == 1 else {"CUDA_VISIBLE_DEVICES": ",".join(names[r] for r in cluster.ranks_of_node(agent))}
+    )
+
+
+def interface_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """
+    One choice of a network interface, to each library in its own syntax.
+
+    :param environ: of the launcher; what the user set for a library itself stays
+    :return: what to add
+    """
+    name = environ.get(INTERFACE)
+    if not name:
+        return {}
+    # NCCL takes a bare name as a prefix, "=" makes it exact; Gloo knows exact names only.
+    wanted = {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}
+    return {key: value for key, value in wanted.items() if key not in environ}
 
 
 def expose_package(run_dir: Path) -> Path:
@@ -111,7 +133,7 @@ def expose_package(run_dir: Path) -> Path:
         i6_core or the manager's other packages, which must not reach the training python
     """
     package = Path(syncopate.__file__).resolve().parent
-    folder = run_dir / "python_path"
+    folder = exposed_folder(run_dir)
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "syncopate"
     if not (link.is_symlink() and link.readlink() == package):
@@ -119,3 +141,11 @@ def expose_package(run_dir: Path) -> Path:
         new.symlink_to(package)
         new.replace(link)
     return folder
+
+
+def exposed_folder(run_dir: Path) -> Path:
+    """
+    :param run_dir: of the training
+    :return: what :func:`expose_package` makes
+    """
+    return run_dir / "python_path"

@@ -29,6 +29,7 @@ _BROKEN_CONNECTION = re.compile(
     r"|DistNetworkError|DistBackendError",
     re.I,
 )
+_LOST_STORE = re.compile(r"^\S*RendezvousConnectionError: ", re.M)
 _PORT_TAKEN = re.compile(r"EADDRINUSE|address already in use", re.I)
 _HINTS = {
     "No module named 'syncopate": "The training python does not see syncopate at {package}: mount that folder into the"
@@ -68,6 +69,13 @@ class AgentEnd:
             return None
         return int(found[-1]) if found[-1].isdecimal() else int(signal.Signals[found[-1]])
 
+    @property
+    def lost_the_store(self) -> bool:
+        """Whether it ended, and its ranks, because the agent that hosts the store was gone."""
+        if self.is_rank or self.ended_by_us or self.exit_code <= 0 or self.reported_exit_codes():
+            return False
+        return _LOST_STORE.search(log_end(self.log_path)) is not None
+
     def reported_exit_codes(self) -> dict[int, int]:
         """:return: by rank, from torchrun's report"""
         if self.is_rank:
@@ -81,11 +89,17 @@ class Failure:
     :param reason: who failed, and how, in one sentence
     :param log_paths: where to read more, the most telling first
     :param is_interrupt: it was told to stop by SIGINT and is to be started again, nothing is wrong
+    :param time_s: when, in seconds since 1970; None if nobody noted it
+    :param is_cause: False if it looks as if it followed from the end of another one: a broken connection, say
+    :param was_killed: by SIGKILL, which nobody here sent
     """
 
     reason: str
     log_paths: tuple[Path, ...]
     is_interrupt: bool = False
+    time_s: float | None = None
+    is_cause: bool = True
+    was_killed: bool = False
 
     def message(self, *, package: Path, log_dir: Path) -> str:
         """
@@ -113,6 +127,9 @@ def find_failure(agents: Sequence[AgentEnd], records: Sequence[RankRecord]) -> F
         signum = agent.signal_number
         if signum is not None and not agent.ended_by_us:
             return _agent_killed(agent, signum, [record for record in records if record.agent == agent.number])
+    for agent in agents:
+        if agent.lost_the_store:
+            return _agent_cut_off(agent, [record for record in records if record.agent == agent.number])
     exit_codes = {rank: code for agent in agents for rank, code in agent.reported_exit_codes().items()}
     suspects = [record for record in records if record.failed or exit_codes.get(record.rank, 0) != 0]
     if not suspects:
@@ -126,6 +143,9 @@ def find_failure(agents: Sequence[AgentEnd], records: Sequence[RankRecord]) -> F
         if first.log_dir
         else tuple(agent.log_path for agent in agents if agent.number == first.agent),
         is_interrupt=first.outcome is not None and first.outcome.kind == "interrupted",
+        time_s=first.outcome.time_s if first.outcome is not None else None,
+        is_cause=not _fell_with_others(first, exit_codes.get(first.rank)),
+        was_killed=exit_codes.get(first.rank) == -signal.SIGKILL,
     )
 
 
@@ -154,17 +174,37 @@ def log_end(path: Path) -> str:
 
 
 def _agent_killed(agent: AgentEnd, signum: int, records: Sequence[RankRecord]) -> Failure:
-    if records:
-        ranks = ", ".join(str(record.rank) for record in records)
-        where = f" of node {records[0].node} (host {records[0].host}) with ranks {ranks}"
-    else:
-        where = ", whose ranks had not started yet,"
     store = ", which hosted the store," if agent.number == 0 else ""
     return Failure(
-        reason=f"agent {agent.number}{store}{where} was ended by {_signal_name(signum)}. All ranks were ended.",
+        reason=f"agent {agent.number}{store}{_where(records)} was ended by {_signal_name(signum)}. All ranks were"
+        " ended.",
         log_paths=(agent.log_path,),
         is_interrupt=signum == signal.SIGINT,
+        time_s=_first_end_s(records),
+        is_cause=signum != signal.SIGTERM,
+        was_killed=signum == signal.SIGKILL,
     )
+
+
+def _agent_cut_off(agent: AgentEnd, records: Sequence[RankRecord]) -> Failure:
+    return Failure(
+        reason=f"agent {agent.number}{_where(records)} lost its connection to agent 0, which hosts the store. All ranks"
+        " were ended.",
+        log_paths=(agent.log_path,),
+        time_s=_first_end_s(records),
+        is_cause=False,
+    )
+
+
+def _where(records: Sequence[RankRecord]) -> str:
+    if not records:
+        return ", whose ranks had not started yet,"
+    ranks = ", ".join(str(record.rank) for record in records)
+    return f" of node {records[0].node} (host {records[0].host}) with ranks {ranks}"
+
+
+def _first_end_s(records: Sequence[RankRecord]) -> float | None:
+    return min((record.outcome.time_s for record in records if record.outcome), default=None)
 
 
 def _nobody_known(agents: Sequence[AgentEnd], records: Sequence[RankRecord]) -> Failure:
@@ -185,12 +225,21 @@ def _nobody_known(agents: Sequence[AgentEnd], records: Sequence[RankRecord]) -> 
 def _order(record: RankRecord, exit_code: int | None) -> tuple[float, bool]:
     """:return: to sort by: who failed first; those that probably fell because another one did are moved back"""
     outcome = record.outcome
-    error, own_exit_code = (outcome.error, outcome.exit_code) if outcome else (None, None)
-    told_to_end = bool({exit_code, own_exit_code} & {-signal.SIGTERM, 128 + signal.SIGTERM})
+    told_to_end = _was_told_to_end(record, exit_code)
     if outcome is None or not record.failed:
         return float("inf"), told_to_end  # only torchrun knows that it failed, and does not say when
-    fell_with_others = told_to_end or _BROKEN_CONNECTION.search(error or "")
-    return outcome.time_s + (_BROKEN_CONNECTION_DELAY_S if fell_with_others else 0.0), told_to_end
+    delay_s = _BROKEN_CONNECTION_DELAY_S if _fell_with_others(record, exit_code) else 0.0
+    return outcome.time_s + delay_s, told_to_end
+
+
+def _was_told_to_end(record: RankRecord, exit_code: int | None) -> bool:
+    own_exit_code = record.outcome.exit_code if record.outcome else None
+    return bool({exit_code, own_exit_code} & {-signal.SIGTERM, 128 + signal.SIGTERM})
+
+
+def _fell_with_others(record: RankRecord, exit_code: int | None) -> bool:
+    error = record.outcome.error if record.outcome else None
+    return _was_told_to_end(record, exit_code) or bool(_BROKEN_CONNECTION.search(error or ""))
 
 
 def _how(record: RankRecord, exit_code: int | None) -> str:

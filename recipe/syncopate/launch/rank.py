@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from types import FrameType
@@ -23,15 +24,16 @@ if __name__ == "__main__" and os.path.realpath(sys.path[0]) in (_OUR_FOLDER, os.
     # stand in front of torch and RETURNN.
     del sys.path[0]
 
-from syncopate.errors import LaunchError  # noqa: E402
+from syncopate.errors import LaunchError, ReadError  # noqa: E402
 from syncopate.launch.components import check_training_python, own_training_python  # noqa: E402
-from syncopate.launch.environment import DEVICE, RANK_DIR, RETURNN_INIT_INFO, RETURNN_ROOT  # noqa: E402
+from syncopate.launch.environment import AGENT, DEVICE, RANK_DIR, RETURNN_INIT_INFO, RETURNN_ROOT  # noqa: E402
 from syncopate.launch.guard import start_guard  # noqa: E402
 from syncopate.launch.lifeline import die_with_parent  # noqa: E402
-from syncopate.launch.rank_record import RankRecord, write_record  # noqa: E402
+from syncopate.launch.rank_record import RankRecord, read_records, write_record  # noqa: E402
 
 _GUARDED = "SYNCOPATE_RANK_GUARDED"
 _TRACEBACK_LINES = 12
+_POLL_S = 1.0
 
 
 class _Journal:
@@ -57,6 +59,13 @@ class _Journal:
         kind = "finished" if exit_code == 0 else "interrupted" if self._interrupted else "failed"
         self._write(self._record.ended(kind, exit_code=exit_code, **details))
 
+    def num_done(self) -> float:
+        """:return: how many ranks of this attempt have ended; infinite where no records are kept"""
+        if self._rank_dir is None:
+            return float("inf")
+        records = read_records(self._rank_dir, attempt=self._record.attempt)
+        return sum(record.outcome is not None for record in records)
+
     def _write(self, record: RankRecord) -> None:
         if self._rank_dir is not None:
             write_record(self._rank_dir, record)
@@ -74,6 +83,10 @@ def main(argv: list[str]) -> None:
     root, returnn_args = _parse(argv)
     _bind_to_agent()
     os.environ.pop(RETURNN_INIT_INFO, None)
+    if os.environ.get("RANK", "0") != "0":
+        # By this RETURNN asks SLURM, on every rank after every epoch, for the time left. Only rank 0 may: it is the one
+        # that then has evaluated and saved, and a hundred ranks would ask at once.
+        os.environ.pop("SLURM_JOB_ID", None)
     journal = _Journal(os.environ.get(RANK_DIR))
     if os.getsid(0) == os.getpid() and os.environ.get(_GUARDED) != str(os.getpid()):
         # As torchrun and our launcher start ranks. When RETURNN restarts itself, the process stays, and so the guard.
@@ -90,6 +103,23 @@ def main(argv: list[str]) -> None:
         journal.ended(1, error=f"{type(exc).__name__}: {exc}", traceback=tuple(lines[-_TRACEBACK_LINES:]))
         raise
     journal.ended(0)
+    _wait_for_other_nodes(journal)
+
+
+def _wait_for_other_nodes(journal: _Journal) -> None:
+    """
+    torchrun's agents wait for each other for 300 s, then the one with the store leaves and the others end their ranks,
+    though one of them may still evaluate and save. So one rank of that agent stays until all are done. Who fails
+    meanwhile is seen by the launcher, which ends the others.
+    """
+    hosts_store = os.environ.get(AGENT) == "0" and os.environ.get("LOCAL_RANK") == "0"
+    if not hosts_store or int(os.environ.get("GROUP_WORLD_SIZE", "1")) < 2:
+        return
+    try:
+        while journal.num_done() < int(os.environ["WORLD_SIZE"]):
+            time.sleep(_POLL_S)
+    except (OSError, ReadError) as exc:
+        print(f"syncopate: not waiting for the ranks of other nodes, whose records cannot be read: {exc}", flush=True)
 
 
 def _parse(argv: list[str]) -> tuple[str | None, list[str]]:

@@ -15,7 +15,8 @@ import syncopate
 from syncopate.cluster import Cluster
 from syncopate.errors import LaunchError
 from syncopate.launch.agents import Agent, end_agents, wait_for_agents
-from syncopate.launch.failure import AgentEnd, find_failure, is_port_taken
+from syncopate.launch.failure import AgentEnd, Failure, find_failure, is_port_taken
+from syncopate.launch.interruption import Interruption
 from syncopate.launch.rank_record import RankRecord, read_records
 
 _POLL_S = 0.2
@@ -25,7 +26,7 @@ _OTHERS_LIMIT_S = 3.0
 _REPORT_LIMIT_S = 10.0
 """How long an agent may take to report a rank that failed: torchrun waits 30 s for its other ranks first."""
 _EXIT_LIMIT_S = 300.0
-"""How long an agent may stay once all ranks said that they are done: as long as torchrun's own barrier."""
+"""How long an agent may stay once all ranks of all nodes said that they are done: as long as torchrun's own barrier."""
 _SETTLE_LIMIT_S = 2.0
 _REMIND_EVERY_S = 60.0
 GRACE_S = 5.0
@@ -36,6 +37,20 @@ class PortTakenError(Exception):
     """Another process listens where the agents wanted to meet."""
 
 
+class FailedError(Exception):
+    """
+    An agent or a rank that was started here failed.
+
+    :param failure: what went wrong first
+    :param message: the same with the last lines of its log
+    """
+
+    def __init__(self, failure: Failure, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+        self.message = message
+
+
 @dataclass(kw_only=True)
 class Attempt:
     """
@@ -44,11 +59,13 @@ class Attempt:
     :param id: tells its records and logs from those of other attempts
     :param log_dir: of this attempt only
     :param agents: those that this launcher started
+    :param try_number: how often the agents were started before, where a port was taken
     """
 
     id: str
     log_dir: Path
     agents: list[Agent] = field(default_factory=list)
+    try_number: int = 0
 
     @property
     def rank_dir(self) -> Path:
@@ -59,6 +76,11 @@ class Attempt:
         """:return: of the ranks that our agents started"""
         here = {agent.number for agent in self.agents}
         return [record for record in read_records(self.rank_dir, attempt=self.id) if record.agent in here]
+
+    def is_done(self, cluster: Cluster) -> bool:
+        """:return: whether all ranks, of other nodes as well, have ended"""
+        records = read_records(self.rank_dir, attempt=self.id)
+        return sum(record.outcome is not None for record in records) >= cluster.world_size
 
     def ends(self) -> list[AgentEnd]:
         """:return: of the agents that have ended"""
@@ -86,6 +108,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.noted: int | None = None
+        self.noted_at_s: float | None = None
         self._old_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -101,12 +124,19 @@ class StopSignals:
         for signum, handler in self._old_handlers.items():
             signal.signal(signum, handler)
         if self.noted is not None:
+            print(f"syncopate: {self.reason}", flush=True)
             signal.raise_signal(self.noted)
-            raise LaunchError(
-                f"the launcher was told to end by {signal.Signals(self.noted).name}; all ranks were ended"
-            )
+            raise Interruption(self.reason)
+
+    @property
+    def reason(self) -> str:
+        """What the noted signal did."""
+        assert self.noted is not None
+        return f"told to end by {signal.Signals(self.noted).name}; all ranks were ended"
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
+        if self.noted is None:
+            self.noted_at_s = time.time()
         self.noted = signum
 
 
@@ -118,9 +148,9 @@ def watch(attempt: Attempt, cluster: Cluster, *, stop: StopSignals, on_poll: Cal
     :param cluster: whose ranks they start
     :param stop: notes signals
     :param on_poll: called in each round
-    :raises LaunchError: if an agent or a rank failed; all others were ended before
+    :raises FailedError: if an agent or a rank failed; all others were ended before
     :raises PortTakenError: if they could not start because of the port
-    :raises KeyboardInterrupt: if a rank was interrupted
+    :raises LaunchError: if an agent does not end
     """
     clock = _Clock()
     ranks_here = len(attempt.agents) * cluster.num_gpus_per_node
@@ -137,7 +167,7 @@ def watch(attempt: Attempt, cluster: Cluster, *, stop: StopSignals, on_poll: Cal
             if clock.holds_for_s("failed", any(record.failed for record in records)) > _REPORT_LIMIT_S:
                 _fail(attempt)
             done = sum(record.outcome is not None for record in records)
-            if clock.holds_for_s("done", done == ranks_here) > _EXIT_LIMIT_S:
+            if clock.holds_for_s("done", done == ranks_here and attempt.is_done(cluster)) > _EXIT_LIMIT_S:
                 left = _who_runs(attempt, records)
                 end_agents(attempt.agents, grace_s=GRACE_S)
                 raise LaunchError(
@@ -164,9 +194,8 @@ def _fail(attempt: Attempt) -> NoReturn:
     if is_port_taken(ends, records):
         raise PortTakenError
     failure = find_failure(ends, records)
-    if failure.is_interrupt:
-        raise KeyboardInterrupt(failure.reason)
-    raise LaunchError(failure.message(package=Path(syncopate.__file__).resolve().parent, log_dir=attempt.log_dir))
+    package = Path(syncopate.__file__).resolve().parent
+    raise FailedError(failure, failure.message(package=package, log_dir=attempt.log_dir))
 
 
 def _who_runs(attempt: Attempt, records: list[RankRecord]) -> str:

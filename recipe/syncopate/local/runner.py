@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from syncopate.errors import ConfigError, LaunchError, ReadError, SweepError
 from syncopate.launch.components import check_training_python, probe_training_python
 from syncopate.launch.kept import ENGINE
-from syncopate.launch.local import run_training
+from syncopate.launch.run import run_training
+from syncopate.launch.training import Hooks, Training
 from syncopate.local.produce import Store
 from syncopate.local.progress import Progress
 from syncopate.returnn_io.learning_rates import read_learning_rates
@@ -157,18 +158,17 @@ def _train(
     config_file = output / "returnn.config"
     write_text(config_file, config_text(config))
     with _status(directory):
-        run_training(
+        training = Training(
             config_file=config_file,
             run_dir=directory,
             work_dir=work,
             cluster=run.cluster,
             python=python,
-            returnn_root=sweep.returnn_root,
-            environ={**environ, ENGINE: "local"},
+            returnn_root=Path(sweep.returnn_root) if sweep.returnn_root else None,
             distributed=config.config.get(TORCH_DISTRIBUTED) is not None,
-            on_poll=poll,
             echo=False,
         )
+        run_training(training, environ={**environ, ENGINE: "local"}, hooks=Hooks(on_poll=poll))
         rates = output / "learning_rates"
         write_text(rates, (work / LEARNING_RATE_FILE).read_text(encoding="utf-8"))
 

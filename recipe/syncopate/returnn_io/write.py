@@ -18,6 +18,9 @@ LEARNING_RATE_FILE = "learning_rates"
 HASHED_DEFAULTS = {"task": "train", "target": "classes", "learning_rate_file": LEARNING_RATE_FILE}
 """What i6_core's training job writes into every config, and hashes. Ours write the same."""
 
+STOP_IN_TIME = {"stop_for_resubmission_when_low_time_left": True}
+"""Where SLURM's time limit would cut an epoch short, RETURNN ends after the one before; the next start goes on."""
+
 
 def run_options(config: TrainingConfig, *, device: str, num_epochs: int, model: str) -> TrainingConfig:
     """
@@ -31,11 +34,13 @@ def run_options(config: TrainingConfig, *, device: str, num_epochs: int, model: 
         "log": ["./returnn.log"],
         "log_verbosity": 5,
         "save_interval": 1,
+        **STOP_IN_TIME,
         **config.post_config,
         "device": device,
         "model": model,
         "num_epochs": num_epochs,
     }
+    unhashed = {key: value for key, value in unhashed.items() if key not in config.config}
     return replace(config, config={**HASHED_DEFAULTS, **config.config}, post_config=unhashed)
 
 

@@ -6,6 +6,7 @@ Where the ranks need no collectives they are plain python: then a training of tw
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,13 +16,18 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from syncopate.cluster import Cluster
-from syncopate.errors import LaunchError
-from syncopate.launch import local, watch
+from syncopate.errors import HostMemoryError, LaunchError
+from syncopate.launch import here, watch
+from syncopate.launch.attempts import ATTEMPTS_FILE, begin_attempt
+from syncopate.launch.interruption import Interruption
+from syncopate.launch.place import PORT_TRIES
 from syncopate.launch.rank_record import check_ranks
+from syncopate.launch.training import Hooks
 from tests.launch.trainings import (
     SLEEP,
     KillOnce,
@@ -33,6 +39,7 @@ from tests.launch.trainings import (
     wait_until_gone,
 )
 
+ONE = Cluster(device="cpu")
 TWO = Cluster(num_nodes=2, device="cpu")
 K14_LIMIT_S = 60
 """What K14 allows. Measured: 2 to 4 s, with a rank that does not react to SIGTERM 8 s."""
@@ -90,11 +97,35 @@ def test_port_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with socket.socket() as other:
         other.bind(("", 0))
         other.listen()
-        ports = iter([other.getsockname()[1], local._free_port()])
-        monkeypatch.setattr(local, "_free_port", lambda: next(ports))
-        train(tmp_path, TWO)
+        ports = iter([other.getsockname()[1], here._free_port()])
+        monkeypatch.setattr(here, "_free_port", lambda: next(ports))
+        rank_dir = train(tmp_path, TWO)
     assert next(ports, None) is None
-    assert len(list((tmp_path / "run" / "logs").iterdir())) == 2
+    assert sorted(path.name for path in rank_dir.parent.glob("*.log")) == [
+        "agent0.1.log",
+        "agent0.log",
+        "agent1.1.log",
+        "agent1.log",
+    ]
+
+
+def test_no_port_is_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K11: as above, and never another way out."""
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        monkeypatch.setattr(here, "_free_port", lambda: port)
+        monkeypatch.setattr(here, "PORT_TRIES", 2)
+        with pytest.raises(LaunchError) as caught:
+            train(tmp_path, TWO)
+    (log_dir,) = (tmp_path / "run" / "logs").iterdir()
+    assert PORT_TRIES > 2
+    assert str(caught.value) == (
+        f"another process listens on port {port} of 127.0.0.1, where the agents were to meet (try 2); see who it is"
+        f" (ss -ltnp), or start again. Logs: {log_dir}"
+    )
+    assert wait_until_gone(tmp_path, 1) == {}
 
 
 def test_k14_kill_of_a_rank_that_the_others_wait_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -198,8 +229,9 @@ def test_a_training_that_stops_itself_for_lack_of_time_is_interrupted_not_failed
             os.kill(-os.getpgid(os.getppid()), signal.SIGINT)
         time.sleep(100)
     """
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interruption, match=r"^agent \d.* was ended by SIGINT \(signal 2\)\. All ranks were ended\.$"):
         train(tmp_path, TWO, body)
+    assert issubclass(Interruption, KeyboardInterrupt)
     assert wait_until_gone(tmp_path, 1) == {}
 
 
@@ -230,10 +262,108 @@ def test_one_process_without_torchrun(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert len(check_ranks(rank_dir, Cluster())) == 1
 
 
-def test_k13_cores_given_to_the_task_are_shared(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """K13: the machine may have more than the task asked for."""
-    train(tmp_path, Cluster(device="cpu"), "print(os.environ['OMP_NUM_THREADS'])", distributed=False, num_cores=7)
-    assert capfd.readouterr().out == "7\n"
+@pytest.mark.parametrize(("on_machine", "num_nodes", "threads"), [(96, 1, 7), (4, 1, 4), (96, 2, 7)])
+def test_k13_cores_given_to_the_task_are_shared(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    on_machine: int,
+    num_nodes: int,
+    threads: int,
+) -> None:
+    """K13: the machine may have more than the task asked for, which is 7 per node, or less."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(on_machine)))
+    cluster = Cluster(num_nodes=num_nodes, device="cpu")
+    body = "print('threads', os.environ['OMP_NUM_THREADS'])"
+    train(tmp_path, cluster, body, distributed=num_nodes > 1, cpus_per_node=7)
+    assert re.findall(r"threads (\d+)$", capfd.readouterr().out, re.M) == [str(threads)] * num_nodes
+
+
+def notes_of(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "run" / ATTEMPTS_FILE).read_text().splitlines()
+    return [json.loads(line) for line in lines if line]
+
+
+def test_hooks_run_once_and_around_the_ranks(tmp_path: Path) -> None:
+    done: list[str] = []
+    hooks = Hooks(
+        prepare=lambda: done.append(f"prepare beside {len(records_now(tmp_path))} records"),
+        finish=lambda: done.append(f"finish after {records_now(tmp_path)[0].outcome.kind}"),
+        progress=lambda: 3,
+        max_starts=1,
+    )
+    train(tmp_path, ONE, distributed=False, hooks=hooks)
+    assert done == ["prepare beside 0 records", "finish after finished"]
+    (note,) = notes_of(tmp_path)
+    assert (note["progress"], note["refused"]) == (3, False)
+    assert [note["attempt"]] == [path.name for path in (tmp_path / "run" / "logs").iterdir()]
+
+
+def test_how_a_start_ended_is_noted_and_the_next_one_in_vain_is_refused(tmp_path: Path) -> None:
+    """Nothing is prepared or started any more."""
+    prepared: list[int] = []
+    hooks = Hooks(prepare=lambda: prepared.append(1), max_starts=1)
+    with pytest.raises(LaunchError, match=r"^rank 0 .* ended with exit code 1: SystemExit: 1\. All ranks were ended\."):
+        train(tmp_path, ONE, "sys.exit(1)", distributed=False, hooks=hooks)
+    start, end = notes_of(tmp_path)
+    assert end["end_of"] == start["attempt"]
+    assert re.fullmatch(r"rank 0 \(.*\) ended with exit code 1: SystemExit: 1\. All ranks were ended\.", end["reason"])
+    with pytest.raises(LaunchError, match=r"^this training was started 1 times in a row without finishing another"):
+        train(tmp_path, ONE, "sys.exit(1)", distributed=False, hooks=hooks)
+    assert prepared == [1]
+    assert len(list((tmp_path / "run" / "logs").iterdir())) == 1
+
+
+def test_what_finish_raises_is_noted(tmp_path: Path) -> None:
+    def finish() -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        train(tmp_path, ONE, distributed=False, hooks=Hooks(finish=finish))
+    assert notes_of(tmp_path)[1]["reason"] == "disk full"
+
+
+def test_a_newer_start_takes_over(tmp_path: Path) -> None:
+    """The older one, cut off from SLURM perhaps, must not write into the same checkpoints."""
+
+    def start_another() -> None:
+        if len(records_now(tmp_path)) == 1 and len(notes_of(tmp_path)) == 1:
+            begin_attempt(tmp_path / "run", "newer", progress=None, max_starts=None)
+
+    with pytest.raises(Interruption) as caught:
+        train(tmp_path, ONE, SLEEP, distributed=False, on_poll=start_another)
+    old = notes_of(tmp_path)[0]["attempt"]
+    assert str(caught.value) == f"a newer start of this training, newer, took over; {old} ends"
+    assert wait_until_gone(tmp_path, 1) == {}
+
+
+def test_a_kill_that_the_kernel_counted_as_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter([3, 4])
+    monkeypatch.setattr(here, "num_memory_kills", lambda: next(counts))
+    kill = KillOnce(tmp_path, 1, lambda records: records[0].pid, signal.SIGKILL)
+    with pytest.raises(HostMemoryError) as caught:
+        train(tmp_path, ONE, SLEEP, distributed=False, on_poll=kill)
+    first, *_, last = str(caught.value).splitlines()
+    assert first.startswith("rank 0 (local rank 0) on node 0 ")
+    assert first.endswith(" was killed by SIGKILL (signal 9). All ranks were ended.")
+    assert last == (
+        f"The kernel killed it because the memory that was asked for on host {socket.gethostname()} was used up (main"
+        " memory, not that of a GPU)."
+    )
+
+
+@pytest.mark.parametrize(("counts", "signum"), [((3, 3), signal.SIGKILL), ((3, 4), signal.SIGSEGV)])
+def test_other_deaths_are_not_blamed_on_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int], signum: int
+) -> None:
+    """Nobody was killed for lack of memory, or somebody else was."""
+    remaining = iter(counts)
+    monkeypatch.setattr(here, "num_memory_kills", lambda: next(remaining))
+    kill = KillOnce(tmp_path, 1, lambda records: records[0].pid, signum)
+    with pytest.raises(LaunchError, match=rf"was killed by {signal.Signals(signum).name}") as caught:
+        train(tmp_path, ONE, SLEEP, distributed=False, on_poll=kill)
+    assert caught.type is LaunchError
+    assert "memory" not in str(caught.value)
 
 
 def test_one_process_that_is_killed(tmp_path: Path) -> None:
@@ -268,31 +398,17 @@ def test_what_on_poll_raises_ends_the_ranks(tmp_path: Path) -> None:
     assert wait_until_gone(tmp_path, 1) == {}
 
 
-def test_agents_that_do_not_meet(tmp_path: Path) -> None:
-    """On SLURM one of them may be missing; here the place says so. Nobody waits for ever."""
-    environ = {
-        "SYNCOPATE_ENGINE": "slurm",
-        "SLURM_JOB_ID": str(os.getpid()),
-        "SLURM_JOB_NODELIST": "localhost,elsewhere",
-        "SLURM_NODEID": "0",
-    }
-    with pytest.raises(LaunchError) as caught:
-        train(tmp_path, TWO, environ=environ, join_limit_s=2)
-    assert str(caught.value).startswith("agent 0 ended with exit code 1; no rank had started. All ranks were ended.\n")
-    assert "RendezvousTimeoutError" in str(caught.value)
-    with pytest.raises(
-        LaunchError, match=rf"^agent 0 of {os.getpid()}\.0\.train was started before, .*/agent0\.log exists:"
-    ):
-        train(tmp_path, TWO, environ=environ)
-
-
 def test_training_python_that_cannot(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"^the training python '/no/such/python' does not exist, or is no program"):
-        train(tmp_path, Cluster(device="cpu"), python="/no/such/python")
+    with pytest.raises(LaunchError) as caught:
+        train(tmp_path, ONE, python="/no/such/python")
+    assert str(caught.value) == (
+        "the training python '/no/such/python' does not exist, or is no program that may be executed, on host"
+        f" {socket.gethostname()}"
+    )
     without_torch = tmp_path / "python"
     without_torch.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     without_torch.chmod(0o755)
     with pytest.raises(LaunchError) as caught:
-        train(tmp_path, Cluster(device="cpu"), python=str(without_torch))
+        train(tmp_path, ONE, python=str(without_torch))
     assert str(caught.value).startswith("agent 0 ended with exit code 1; no rank had started. All ranks were ended.\n")
     assert "The training python has no torch." in str(caught.value)
