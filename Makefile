@@ -1,4 +1,4 @@
-.PHONY: setup demo test test-all check bench
+.PHONY: setup demo test test-all check bench cluster-up cluster-down
 
 setup:
 	@scripts/setup
@@ -19,3 +19,10 @@ check: setup
 
 bench: setup
 	.venv/bin/python benchmarks/build_sweep.py
+
+# A real SLURM of four nodes on this host, to rehearse a sweep.
+cluster-up:
+	@setups/loopback_slurm/cluster up
+
+cluster-down:
+	@setups/loopback_slurm/cluster down

@@ -44,6 +44,24 @@ def make_setup_folder():
     return make
 
 
+@pytest.fixture(scope="session")
+def local_quickstart(tmp_path_factory, make_setup_folder):
+    """The sweep of configs/quickstart.py, trained without Sisyphus: its folder and what was printed."""
+    folder = make_setup_folder(tmp_path_factory.mktemp("local"))
+    done = subprocess.run(
+        [".venv/bin/python", "-m", "syncopate", "run", "configs/quickstart.py"],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CI")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout
+    return {"folder": folder / "runs" / "quickstart", "printed": done.stdout}
+
+
 @pytest.fixture
 def setup_folder(make_setup_folder, tmp_path):
     """One such folder."""

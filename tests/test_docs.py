@@ -20,12 +20,24 @@ RUN_BY = {
     "make test": "tests/test_docs.py::test_make_runs_these_tests",
     "make test-all": "tests/test_docs.py::test_make_runs_these_tests",
     "make check": "tests/test_docs.py::test_make_runs_these_tests",
-    "python -m syncopate run": "tests/test_quickstart.py::test_sisyphus_and_the_local_runner_train_the_same",
-    "python -m syncopate manage": "tests/test_quickstart.py::test_sisyphus_and_the_local_runner_train_the_same",
+    "python -m syncopate run": "tests/test_quickstart.py::test_the_local_runner_trains_four_schemes_to_the_table",
+    "python -m syncopate manage": "tests/slurm/test_quickstart.py::test_four_schemes_are_trained_on_two_nodes_to_the_table",
     "python -m syncopate compare": "tests/test_quickstart.py::test_the_table_can_be_asked_for_in_every_format",
     "python -m syncopate doctor": "tests/test_your_setup.py::test_compare_and_doctor_in_the_users_folder",
     "cp -r setups/slurm": "tests/test_setups.py::test_the_page_makes_a_setup_that_is_taken_on_this_host",
     "hostname >": "tests/test_setups.py::test_the_page_makes_a_setup_that_is_taken_on_this_host",
+    "python -m syncopate doctor --slurm": "tests/slurm/test_doctor_slurm.py::test_a_good_setup",
+    "SYNCOPATE_SETUP=slurm sis manager": "tests/slurm/test_faults.py::test_requeued_it_goes_on_from_its_checkpoint",
+    "SYNCOPATE_SETUP=loopback_slurm python -m syncopate manage": (
+        "tests/slurm/test_quickstart.py::test_four_schemes_are_trained_on_two_nodes_to_the_table"
+    ),
+    "sudo apt-get install": "tests/slurm/test_cluster.py::test_missing_packages_are_named_in_one_line",
+    "make cluster-up": "tests/slurm/test_cluster.py::test_the_makefile_starts_and_stops_it",
+    "make cluster-down": "tests/slurm/test_cluster.py::test_the_makefile_starts_and_stops_it",
+    'eval "$(setups/loopback_slurm/cluster env)"': (
+        "tests/slurm/test_cluster.py::test_the_environment_for_a_shell_is_enough_to_ask_the_cluster"
+    ),
+    "squeue": "tests/slurm/test_cluster.py::test_the_environment_for_a_shell_is_enough_to_ask_the_cluster",
     "ln -s": "tests/test_your_setup.py::test_the_helpers_sweep_runs_to_the_table",
     "sis manager -r config/sync_sweep.py": "tests/test_your_setup.py::test_the_helpers_sweep_runs_to_the_table",
 }

@@ -1,4 +1,7 @@
-"""The main job end to end: the quickstart sweep through real Sisyphus and without it, to the table."""
+"""
+The main job end to end: the quickstart sweep without Sisyphus, and through it as `make demo` does, to the table.
+tests/slurm/test_quickstart.py has the same on SLURM.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +41,9 @@ def run(command, folder, *, limit_s):
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory, make_setup_folder):
+def local(local_quickstart):
     """The sweep, trained without Sisyphus."""
-    folder = make_setup_folder(tmp_path_factory.mktemp("local"))
-    printed = run([".venv/bin/python", "-m", "syncopate", "run", "configs/quickstart.py"], folder, limit_s=600)
-    return {"folder": folder / "runs" / "quickstart", "printed": printed}
+    return local_quickstart
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,7 @@ def test_the_local_runner_trains_four_schemes_to_the_table(local):
         assert f"{local['folder']}/table/{name}" in local["printed"]
 
 
+@pytest.mark.full
 @pytest.mark.needs_sisyphus
 def test_the_demo_trains_four_schemes_through_sisyphus(managed):
     check_table(managed)
@@ -113,8 +115,13 @@ def test_the_demo_trains_four_schemes_through_sisyphus(managed):
     assert live == (managed["folder"] / "table" / "table.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 @pytest.mark.needs_sisyphus
 def test_sisyphus_and_the_local_runner_train_the_same(managed, local):
+    check_the_same(managed, local)
+
+
+def check_the_same(managed, local):
     """The same sweep object, the same writer, the same launch: configs and scores are equal to the last digit."""
     ours, theirs = measured(local), measured(managed)
     assert list(ours) == list(theirs) == ROWS
@@ -124,6 +131,7 @@ def test_sisyphus_and_the_local_runner_train_the_same(managed, local):
         assert replace(ours[row].run, directory="", job_id=None) == replace(theirs[row].run, directory="", job_id=None)
 
 
+@pytest.mark.full
 @pytest.mark.needs_sisyphus
 def test_the_demo_can_be_run_again(managed):
     """It asks nothing, trains nothing anew, and shows the same table."""

@@ -175,8 +175,9 @@ def log_end(path: Path) -> str:
 
 def _agent_killed(agent: AgentEnd, signum: int, records: Sequence[RankRecord]) -> Failure:
     store = ", which hosted the store," if agent.number == 0 else ""
+    why = ", as RETURNN does itself when little time is left" if signum == signal.SIGINT else ""
     return Failure(
-        reason=f"agent {agent.number}{store}{_where(records)} was ended by {_signal_name(signum)}. All ranks were"
+        reason=f"agent {agent.number}{store}{_where(records)} was ended by {_signal_name(signum)}{why}. All ranks were"
         " ended.",
         log_paths=(agent.log_path,),
         is_interrupt=signum == signal.SIGINT,
@@ -253,7 +254,7 @@ def _how(record: RankRecord, exit_code: int | None) -> str:
     if outcome.kind == "finished":
         return f"ended with exit code {exit_code} after its training was done"
     if outcome.kind == "interrupted":
-        return "was interrupted by SIGINT"
+        return "was interrupted by SIGINT, as RETURNN does itself when little time is left"
     return f"ended with exit code {outcome.exit_code}: {outcome.error}"
 
 
