@@ -21,7 +21,9 @@ RUN_BY = {
     "make test-all": "tests/test_docs.py::test_make_runs_these_tests",
     "make check": "tests/test_docs.py::test_make_runs_these_tests",
     "python -m syncopate run": "tests/test_quickstart.py::test_the_local_runner_trains_four_schemes_to_the_table",
-    "python -m syncopate manage": "tests/slurm/test_quickstart.py::test_four_schemes_are_trained_on_two_nodes_to_the_table",
+    "python -m syncopate manage": (
+        "tests/slurm/test_quickstart.py::test_four_schemes_are_trained_on_two_nodes_to_the_table"
+    ),
     "python -m syncopate compare": "tests/test_quickstart.py::test_the_table_can_be_asked_for_in_every_format",
     "python -m syncopate doctor": "tests/test_your_setup.py::test_compare_and_doctor_in_the_users_folder",
     "cp -r setups/slurm": "tests/test_setups.py::test_the_page_makes_a_setup_that_is_taken_on_this_host",

@@ -38,6 +38,7 @@ MAY_IMPORT = {
 """By world: parts of the package, and packages of others."""
 
 EXCEPTIONS = {
+    "launch/rank_check.py": {"torch"},  # a rank of the test job
     # Sweep.register() puts the sweep into Sisyphus' graph when it is called.
     "sweep/sweep.py": {"syncopate.jobs"},
     # The process that becomes the training.

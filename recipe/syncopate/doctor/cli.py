@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from syncopate.cluster import DEVICES
+from syncopate.cluster import DEVICES, Cluster
 from syncopate.doctor import manager, training
 from syncopate.doctor.finding import Note, look
 from syncopate.doctor.settings import Settings
 from syncopate.doctor.signature import require_sisyphus_signature
+from syncopate.doctor.slurm import DEFAULT_LIMIT_S, SlurmChecks, no_settings
+from syncopate.errors import ClusterError
 from syncopate.launch.components import TrainingPython, require_i6_core, require_sisyphus, sisyphus_state
 
 Check = Callable[[], str | Note]
@@ -23,14 +25,23 @@ Check = Callable[[], str | Note]
 def doctor_main(argv: Sequence[str]) -> int:
     """
     :param argv: arguments after the name of the command
-    :return: exit code: 0, 1 if something is lacking
+    :return: exit code: 0, 1 if something is lacking, 2 if the arguments are wrong, 130 if it was interrupted
     """
     args = _parser().parse_args(argv)
+    try:
+        cluster = Cluster(num_nodes=args.nodes, num_gpus_per_node=args.gpus_per_node, device=args.device)
+    except ClusterError as exc:
+        print(f"syncopate: {exc}", file=sys.stderr)
+        return 2
     good = True
-    for name, check in _components() if args.sisyphus else _all_checks(args):
-        finding = look(name, check)
-        print(finding.line, flush=True)
-        good = good and finding.state != "lacking"
+    try:
+        for name, check in _components() if args.sisyphus else _all_checks(args, cluster):
+            finding = look(name, check)
+            print(finding.line, flush=True)
+            good = good and finding.state != "lacking"
+    except KeyboardInterrupt:
+        print("syncopate: interrupted", file=sys.stderr)
+        return 130
     return 0 if good else 1
 
 
@@ -49,6 +60,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", choices=DEVICES, help="what is trained on (default: cpu)")
     parser.add_argument("--no-torch", action="store_true", help="do not import torch, which takes seconds")
     parser.add_argument("--sisyphus", action="store_true", help="look for Sisyphus and i6_core alone")
+    slurm = parser.add_argument_group(
+        "SLURM", "Ask SLURM too, by a test job that takes a minute and the time in the queue."
+    )
+    slurm.add_argument("--slurm", action="store_true", help="submit a test job to SLURM, as a training is submitted")
+    slurm.add_argument("--nodes", type=int, default=2, help="of the test job (default: 2)")
+    slurm.add_argument("--gpus-per-node", type=int, default=1, help="ranks on each node, one per GPU (default: 1)")
+    slurm.add_argument(
+        "--limit-s",
+        type=float,
+        default=DEFAULT_LIMIT_S,
+        help=f"seconds until the test job is cancelled, in the queue or not (default: {DEFAULT_LIMIT_S})",
+    )
     return parser
 
 
@@ -57,7 +80,7 @@ def _components() -> Iterator[tuple[str, Check]]:
         yield name, functools.partial(_found, require)
 
 
-def _all_checks(args: argparse.Namespace) -> Iterator[tuple[str, Check]]:
+def _all_checks(args: argparse.Namespace, cluster: Cluster) -> Iterator[tuple[str, Check]]:
     """In order; what depends on an earlier one is left out where that one failed."""
     folder = Path.cwd()
     yield "python", manager.own_versions
@@ -73,16 +96,27 @@ def _all_checks(args: argparse.Namespace) -> Iterator[tuple[str, Check]]:
         yield "import paths", settings.check_import_paths
         yield "engine", settings.check_engine
     yield from _training_checks(args, settings)
+    if args.slurm and not settings.is_loaded:
+        yield "SLURM engine", lambda: no_settings(folder)
+    elif args.slurm:
+        (python, _), (root, _) = _training_python(args, settings)
+        yield from SlurmChecks(
+            setup=folder, cluster=cluster, python=python, returnn_root=root, limit_s=args.limit_s
+        ).all()
 
 
-def _training_checks(args: argparse.Namespace, settings: Settings) -> Iterator[tuple[str, Check]]:
+def _training_python(args: argparse.Namespace, settings: Settings) -> tuple[tuple[str, str], tuple[str | None, str]]:
+    """:return: the python of the ranks, and their checkout of RETURNN if any, each with who named it"""
     python, python_from = _first(
         (args.python, "--python"), (settings.python, "RETURNN_PYTHON_EXE"), default=(sys.executable, "this command")
     )
-    root, root_from = _first(
-        (args.returnn_root, "--returnn-root"), (settings.returnn_root, "RETURNN_ROOT"), default=(None, "")
-    )
     assert python is not None
+    root = _first((args.returnn_root, "--returnn-root"), (settings.returnn_root, "RETURNN_ROOT"), default=(None, ""))
+    return (python, python_from), root
+
+
+def _training_checks(args: argparse.Namespace, settings: Settings) -> Iterator[tuple[str, Check]]:
+    (python, python_from), (root, root_from) = _training_python(args, settings)
     fit: list[TrainingPython] = []
 
     def training_python() -> str:

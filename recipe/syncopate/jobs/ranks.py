@@ -13,6 +13,7 @@ import sisyphus.global_settings as gs
 from syncopate.cluster import Cluster
 from syncopate.errors import HostMemoryError
 from syncopate.jobs.memory import may_grow
+from syncopate.launch.failure import log_end
 from syncopate.launch.run import run_training
 from syncopate.launch.training import Hooks, Training
 from syncopate.returnn_io.learning_rates import read_learning_rates
@@ -51,6 +52,7 @@ def start_ranks(job: Any, *, cluster: Cluster, returnn_root: str | None, prepare
         finish=lambda: job._relink(_learning_rates(job), job.out_learning_rates.get_path()),
         progress=lambda: _epochs_done(job),
         max_starts=gs.MAX_SUBMIT_RETRIES,
+        absent=lambda node: _ended_before_it_started(job, node),
     )
     try:
         run_training(training, environ=os.environ, hooks=hooks)
@@ -78,6 +80,20 @@ def link_log(job: Any) -> None:
 
 
 _SLURM_TASK = (("SLURM_NTASKS", "1"), ("SLURM_PROCID", "0"))
+
+
+def _ended_before_it_started(job: Any, node: int) -> str | None:
+    """:return: what a node's worker said if it ended before our code ran there: an input is not mounted, say"""
+    if not os.path.exists(job._sis_path(f"{gs.STATE_ERROR}.{TASK}", 1, abspath=True)):
+        return None
+    name = ".".join(os.environ.get(part, "") for part in _ENGINE_LOG)
+    path = Path(job._sis_path(gs.JOB_LOG_ENGINE, abspath=True)) / f"{name}.{node}"
+    said = log_end(path).strip().splitlines()[-_SAID_LINES:]
+    return "\n    ".join(["its worker marked the task as an error", *said, f"All of it: {path}"])
+
+
+_ENGINE_LOG = ("SLURM_JOB_NAME", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
+_SAID_LINES = 10
 
 
 def _epochs_done(job: Any) -> float:

@@ -136,7 +136,7 @@ def find_failure(agents: Sequence[AgentEnd], records: Sequence[RankRecord]) -> F
         return _nobody_known(agents, records)
     first = min(suspects, key=lambda record: _order(record, exit_codes.get(record.rank)))
     others = [f"{record.rank}" for record in suspects if record is not first]
-    afterwards = f"; ranks {', '.join(others)} followed" if others else ""
+    afterwards = f"; rank{'s' * (len(others) > 1)} {', '.join(others)} followed" if others else ""
     return Failure(
         reason=f"{first} {_how(first, exit_codes.get(first.rank))}{afterwards}. All ranks were ended.",
         log_paths=tuple(Path(first.log_dir) / name for name in ("stderr.log", "stdout.log"))

@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from syncopate.launch.place import is_loopback
+
 _ESTABLISHED = "01"
 _SIOCGIFADDR = 0x8915
 _TABLES = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
@@ -25,7 +27,7 @@ def interfaces_in_use(*, except_port: int | None) -> list[str]:
     own = _own_sockets()
     names = _names_by_address()
     used = {
-        names.get(local, local)
+        names.get(local, "lo" if is_loopback(local) else local)
         for table in _TABLES
         if os.path.exists(table)
         for local, ports in connections(Path(table).read_text().splitlines(), inodes=own)

@@ -247,6 +247,11 @@ class _NodeLauncher:
     def _check_other(self, number: int, note: NodeNote | None) -> None:
         silent_s = self.board.silent_s(number)
         if note is None:
+            reason = self.hooks.absent(number) if self.hooks.absent else None
+            if reason is not None:
+                raise LaunchError(
+                    f"node {number} (host {self.board.hosts[number]}) ended before its launcher started: {reason}"
+                )
             if silent_s > self.training.join_limit_s:
                 raise LaunchError(
                     f"node {number} (host {self.board.hosts[number]}) did not appear within {silent_s:.0f} s: its"

@@ -137,7 +137,7 @@ def is_loopback(host: str) -> bool:
 
 def _slurm_place(cluster: Cluster, environ: Mapping[str, str], key: str) -> Place:
     job_id = _number("SLURM_JOB_ID", _needed(cluster, environ, "SLURM_JOB_ID"))
-    hosts = tuple(expand_hostlist(_needed(cluster, environ, "SLURM_JOB_NODELIST")))
+    hosts = _hosts(_needed(cluster, environ, "SLURM_JOB_NODELIST"))
     index = _number("SLURM_NODEID", _needed(cluster, environ, "SLURM_NODEID", "SLURM_PROCID"))
     restarts = _number("SLURM_RESTART_COUNT", environ.get("SLURM_RESTART_COUNT") or "0")
     if len(hosts) != cluster.num_nodes:
@@ -167,6 +167,13 @@ def _slurm_place(cluster: Cluster, environ: Mapping[str, str], key: str) -> Plac
             first_port=first + job_id % (end - first),
         ),
     )
+
+
+def _hosts(hostlist: str) -> tuple[str, ...]:
+    try:
+        return tuple(expand_hostlist(hostlist))
+    except LaunchError as exc:
+        raise LaunchError(f"{exc}; it is the value of SLURM_JOB_NODELIST") from exc
 
 
 def _is_on_each_node(cluster: Cluster, environ: Mapping[str, str]) -> bool:

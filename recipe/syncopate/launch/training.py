@@ -68,13 +68,16 @@ class Training:
 @dataclass(frozen=True, kw_only=True)
 class Hooks:
     """
-    What is done once per start, by whoever starts it: on several nodes by the launcher of the first one.
+    What is done once per start, by whoever starts it: on several nodes, where nothing else is said, by the launcher of
+    the first one.
 
     :param prepare: before any rank starts, such as writing the config
     :param finish: after all ranks on all nodes ended well, such as writing outputs
     :param on_poll: a few times per second while ranks run here; what it raises ends them
     :param progress: how far the training is, as a number that grows
     :param max_starts: how many starts in a row may bring no progress, None for any number
+    :param absent: says why the launcher of a node that has not appeared will not come, None if it may; called by the
+        launchers of all nodes
     """
 
     prepare: Callable[[], None] | None = None
@@ -82,6 +85,7 @@ class Hooks:
     on_poll: Callable[[], None] | None = None
     progress: Callable[[], float | None] | None = None
     max_starts: int | None = None
+    absent: Callable[[int], str | None] | None = None
 
     def begin(self, run_dir: Path, attempt: str) -> None:
         """
