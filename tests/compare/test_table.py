@@ -249,6 +249,12 @@ def test_k31_a_dev_score_may_still_come_while_something_runs() -> None:
         table_of(train_only)
 
 
+def test_k31_all_failed_before_a_dev_set_was_evaluated() -> None:
+    failed = with_scores(measured(DDP, [2.0], "failed"), [{"train_loss_ce": 1.0}])
+    (row,) = table_of(failed).rows
+    assert row.state == "failed"
+
+
 def test_no_epoch_at_all_is_no_error() -> None:
     (row,) = table_of(measured(PSYNC, [], "waiting"), score="dev_loss_ec").rows
     assert row.missing["score"] == "no epoch yet"

@@ -29,6 +29,8 @@ LIMIT_S = 240.0
 """For whatever a training takes; a start takes 20 s on two cores that have nothing else to do."""
 ENDED_LIMIT_S = 60.0
 """How long the processes of a training may outlive the first of them that was killed."""
+ALLOWED_STARTS = 3
+"""Those in a row that may bring nothing: Sisyphus' MAX_SUBMIT_RETRIES."""
 _STOP_LIMIT_S = 30.0
 _POLL_S = 0.2
 Seen = TypeVar("Seen")

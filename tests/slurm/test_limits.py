@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.slurm.outcomes import check_same_result
-from tests.slurm.sweeps import Setup, Training, sweep_text
+from tests.slurm.sweeps import ALLOWED_STARTS, Setup, Training, sweep_text
 
 pytestmark = [pytest.mark.needs_sisyphus, pytest.mark.timeout(900)]
 
-ALLOWED_STARTS = 3
-"""Sisyphus' MAX_SUBMIT_RETRIES: starts that bring nothing."""
 SEVERAL_STARTS_LIMIT_S = 400.0
 
-DIES_AT_ONCE = """\
-#!/bin/sh
-# Where it is torchrun's agent, who started it is the launcher. That goes without a word.
-case "$*" in *torch.distributed.run*) kill -9 $PPID; sleep 60;; esac
-exec {python} "$@"
-"""
 OWN_TRAIN_STEP = """
 from dataclasses import replace
 from pathlib import Path
@@ -80,42 +71,6 @@ def make_setup(cluster, make_setup_folder, tmp_path_factory):
         return Setup(make_setup_folder(tmp_path_factory.mktemp("limits")), cluster, **options)
 
     return make
-
-
-def state_in_table(setup: Setup, sweep: str, row: str) -> tuple[str, str]:
-    """And why."""
-    table = json.loads(setup.compare(f"output/{sweep}", "--format", "json"))
-    (shown,) = (each for each in table["rows"] if each["name"] == row)
-    return shown["state"], " ".join(table["notes"][mark] for mark in shown["notes"])
-
-
-def test_a_training_that_dies_at_once_is_given_up(make_setup):
-    """Each start is killed without a word, and none of it ever fails in the eyes of Sisyphus."""
-    setup = make_setup()
-    python = setup.folder / "dies_at_once"
-    python.write_text(DIES_AT_ONCE.format(python=sys.executable), encoding="utf-8")
-    python.chmod(0o755)
-    text = sweep_text(
-        "dies", {"row": ""}, num_epochs=2, num_gpus_per_node=1, resources="mem_gb=2", options=f"python={str(python)!r}"
-    )
-    with setup:
-        setup.start(setup.write(text))
-        training = setup.training("dies/row,note=row")
-        setup.wait_for_end(SEVERAL_STARTS_LIMIT_S)
-    jobs = training.job_ids()
-    assert len(jobs) == ALLOWED_STARTS + 1
-    assert training.has_failed
-    assert training.attempts() == [f"{job_id}.0.train" for job_id in jobs]
-    error = training.launch_error(0)
-    assert training.launch_error(1) == error
-    assert f"started {ALLOWED_STARTS} times in a row without finishing another epoch" in error
-    for node in (0, 1):
-        for job_id in jobs[:ALLOWED_STARTS]:
-            assert f"  {job_id}.0.train: gone without a word: killed with SIGKILL" in training.log(node)
-    assert len(training.accounted()) == len(jobs)
-    state, reason = state_in_table(setup, "dies", "row")
-    assert state == "failed"
-    assert f"started {ALLOWED_STARTS} times in a row" in reason
 
 
 @pytest.mark.full

@@ -134,8 +134,8 @@ def _common_passes(sweep: SweepRecord, shown: Mapping[str, Shown]) -> float | No
 
 def check_score(score: str, measurements: Sequence[Measurement]) -> None:
     """
-    A training that still runs, or one without a dev set, need not have the score; but if others have scores of a dev
-    set and none has this one, the name is wrong.
+    A training that still runs, one that ended before its dev set was evaluated, or one without a dev set, need not have
+    the score; but if others have scores of a dev set and none has this one, the name is wrong.
 
     :param score: the score rows are compared by
     :param measurements: all trainings
@@ -144,7 +144,7 @@ def check_score(score: str, measurements: Sequence[Measurement]) -> None:
     names = sorted({name for found in measurements for name in found.score_names})
     if not names or score in names:
         return
-    may_come = any(found.state in ("running", "waiting") for found in measurements)
+    may_come = any(found.state != "finished" for found in measurements)
     if may_come and all(name.startswith("train_") for name in names):
         return
     raise ReadError(f"no training reports the score {score!r}{did_you_mean(score, names)}; they report {names}")

@@ -38,6 +38,8 @@ _CONSEQUENCE_LIMIT_S = 15.0
 """How long this node goes on when another one ended, though not by itself: the cause may be here, and be seen soon."""
 _SETTLE_LIMIT_S = 40.0
 """How long a node that ends waits for what the others say: theirs may be the cause."""
+_PREPARE_LIMIT_S = 300.0
+"""How long the first node may take to write the config, once it is there."""
 _RECORDS_LIMIT_S = 30.0
 """How long the records of ranks on other nodes may take to be seen here."""
 _REMIND_EVERY_S = 60.0
@@ -193,6 +195,7 @@ class _NodeLauncher:
             "prepare the training and say where to meet",
             lambda notes: notes[0].meeting not in (None, old),
             everybody=False,
+            limit_s=_PREPARE_LIMIT_S + self.training.join_limit_s,
         )
         meeting = notes[0].meeting
         assert meeting is not None
@@ -280,7 +283,14 @@ class _NodeLauncher:
         notes = [note for note in self.board.look() if note is not None and note.node != self.index]
         return [self._words_for_lost(note) for note in notes if self._is_lost(note)]
 
-    def _wait(self, what: str, done: Callable[[list[NodeNote]], bool], *, everybody: bool = True) -> list[NodeNote]:
+    def _wait(
+        self,
+        what: str,
+        done: Callable[[list[NodeNote]], bool],
+        *,
+        everybody: bool = True,
+        limit_s: float = float("inf"),
+    ) -> list[NodeNote]:
         """:return: the notes, once what is waited for is true"""
         began_s = reminded_s = time.monotonic()
         while True:
@@ -289,6 +299,8 @@ class _NodeLauncher:
             known = [note for note in notes if note is not None]
             if notes[0] is not None and (len(known) == len(notes) or not everybody) and done(known):
                 return known
+            if time.monotonic() - began_s > limit_s:
+                raise LaunchError(f"waited {limit_s:.0f} s for node 0 (host {self.board.hosts[0]}) to {what}")
             if time.monotonic() - reminded_s > _REMIND_EVERY_S:
                 reminded_s = time.monotonic()
                 waited_for = ", ".join(
