@@ -71,7 +71,7 @@ SITE = Site(
     host_suffix="i",
     interface="ib0",
 )
-ADDED = ["--export=ALL,SRUN_CPUS_PER_TASK=2", "--open-mode=append", "--requeue"]
+ADDED = ["--export=ALL,SRUN_CPUS_PER_TASK=2,SLURM_WAIT=120", "--open-mode=append", "--requeue"]
 
 
 class AskedTask:
@@ -247,7 +247,7 @@ def test_the_users_own_limits_see_the_partition_and_keep_the_last_word():
             "gpu": 1,
             "time": 1 / 60,
             "sbatch_args": [
-                *("--export=ALL,SRUN_CPUS_PER_TASK=1", "--open-mode=append"),
+                *("--export=ALL,SRUN_CPUS_PER_TASK=1,SLURM_WAIT=120", "--open-mode=append"),
                 *("--partition=gpu", "-p", "theirs", "--no-requeue"),
             ],
         }

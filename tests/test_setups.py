@@ -50,7 +50,7 @@ job._sis_environment.modify_environment()
 print(json.dumps(dict(submitted=submitted, grown=grown, environment=dict(os.environ))))
 """
 K15 = {"cpu": 16, "gpu": 4, "mem": 100, "time": 30 / 3600, "multi_node_slots": 2}
-ADDED = ["--export=ALL,SRUN_CPUS_PER_TASK=16", "--open-mode=append", "--requeue"]
+ADDED = ["--export=ALL,SRUN_CPUS_PER_TASK=16,SLURM_WAIT=120", "--open-mode=append", "--requeue"]
 
 
 @pytest.fixture
@@ -102,7 +102,12 @@ def test_a_cluster_without_an_account_and_with_it_in_the_environment_of_sbatch(a
     partition = {"slurm": "cpu", "rwth_claix": "c23ms"}[setup]
     assert found["submitted"][0] == [
         *("--mem=2G", "--cpus-per-task=1", "--time=120", "--export=all", "--ntasks-per-node=1"),
-        *("--export=ALL,SRUN_CPUS_PER_TASK=1", "--open-mode=append", "--requeue", f"--partition={partition}"),
+        *(
+            "--export=ALL,SRUN_CPUS_PER_TASK=1,SLURM_WAIT=120",
+            "--open-mode=append",
+            "--requeue",
+            f"--partition={partition}",
+        ),
     ]
 
 

@@ -254,7 +254,7 @@ def test_memory_can_grow_to_what_a_fitting_partition_has():
         ({"cpu": -1}, "the requirement 'cpu' (CPUs per node) must be a number above 0, got -1"),
         (
             {"gpu": 1, "gpu_name": "a b"},
-            "the requirement 'gpu_name' must be a name without spaces and commas, got 'a b'",
+            "the requirement 'gpu_name' must be a name without spaces, commas and colons, got 'a b'",
         ),
         ({"sbatch_args": 3}, "sbatch_args must be a text, or a list of texts such as ['--qos=long'], got 3"),
         ({"sbatch_args": [3]}, "sbatch_args must be a text, or a list of texts such as ['--qos=long'], got [3]"),
@@ -280,7 +280,7 @@ def test_requirements_that_cannot_be_read(asked, text):
         ),
         (
             lambda: NodeShape(cpus=1, mem_gb=1, gpus=1, gpu_name="a,b"),
-            "NodeShape: gpu_name must be a name without spaces and commas, got 'a,b'",
+            "NodeShape: gpu_name must be a name without spaces, commas and colons, got 'a,b'",
         ),
         (
             lambda: NodeShape(cpus=1, mem=1),
@@ -289,7 +289,7 @@ def test_requirements_that_cannot_be_read(asked, text):
         ),
         (
             lambda: Partition(name="a b", shape=CPU.shape, max_time_h=1),
-            "Partition: name must be a name without spaces and commas, got 'a b'",
+            "Partition: name must be a name without spaces, commas and colons, got 'a b'",
         ),
         (
             lambda: Partition(name="a", shape={"cpus": 1}, max_time_h=1),
@@ -324,7 +324,7 @@ def test_requirements_that_cannot_be_read(asked, text):
         ),
         (
             lambda: Site(partitions=[CPU], account=""),
-            "Site: account must be a name without spaces and commas, got ''",
+            "Site: account must be a name without spaces, commas and colons, got ''",
         ),
         (
             lambda: Site(partitions=[CPU], host_suffix=None),
@@ -362,15 +362,21 @@ def test_a_time_of_whole_hours_stays_the_same_object():
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        (None, ["--export=ALL,SRUN_CPUS_PER_TASK=4", "--open-mode=append", "--requeue"]),
-        ("--export=A,B=1", ["--open-mode=append", "--requeue", "--export=A,B=1,SRUN_CPUS_PER_TASK=4"]),
-        ("--export all", ["--open-mode=append", "--requeue", "--export=all,SRUN_CPUS_PER_TASK=4"]),
-        ("--export=NONE", ["--open-mode=append", "--requeue", "--export=SRUN_CPUS_PER_TASK=4"]),
-        ("--export=SRUN_CPUS_PER_TASK=9,A", ["--open-mode=append", "--requeue", "--export=A,SRUN_CPUS_PER_TASK=4"]),
-        ("-c 7", ["--export=ALL,SRUN_CPUS_PER_TASK=7", "--open-mode=append", "--requeue", "-c", "7"]),
-        ("--requeue", ["--export=ALL,SRUN_CPUS_PER_TASK=4", "--open-mode=append", "--requeue"]),
-        ("--no-requeue", ["--export=ALL,SRUN_CPUS_PER_TASK=4", "--open-mode=append", "--no-requeue"]),
-        ("--open-mode=truncate", ["--export=ALL,SRUN_CPUS_PER_TASK=4", "--requeue", "--open-mode=truncate"]),
+        (None, ["--export=ALL,SRUN_CPUS_PER_TASK=4,SLURM_WAIT=120", "--open-mode=append", "--requeue"]),
+        ("--export=A,B=1", ["--open-mode=append", "--requeue", "--export=A,B=1,SRUN_CPUS_PER_TASK=4,SLURM_WAIT=120"]),
+        ("--export all", ["--open-mode=append", "--requeue", "--export=all,SRUN_CPUS_PER_TASK=4,SLURM_WAIT=120"]),
+        ("--export=NONE", ["--open-mode=append", "--requeue", "--export=SRUN_CPUS_PER_TASK=4,SLURM_WAIT=120"]),
+        (
+            "--export=SRUN_CPUS_PER_TASK=9,A",
+            ["--open-mode=append", "--requeue", "--export=A,SRUN_CPUS_PER_TASK=4,SLURM_WAIT=120"],
+        ),
+        ("-c 7", ["--export=ALL,SRUN_CPUS_PER_TASK=7,SLURM_WAIT=120", "--open-mode=append", "--requeue", "-c", "7"]),
+        ("--requeue", ["--export=ALL,SRUN_CPUS_PER_TASK=4,SLURM_WAIT=120", "--open-mode=append", "--requeue"]),
+        ("--no-requeue", ["--export=ALL,SRUN_CPUS_PER_TASK=4,SLURM_WAIT=120", "--open-mode=append", "--no-requeue"]),
+        (
+            "--open-mode=truncate",
+            ["--export=ALL,SRUN_CPUS_PER_TASK=4,SLURM_WAIT=120", "--requeue", "--open-mode=truncate"],
+        ),
     ],
 )
 def test_k13_what_every_task_for_slurm_is_submitted_with(own, words):

@@ -49,4 +49,10 @@ def test_growth_ends_at_what_the_partitions_have(memory, monkeypatch, cap_gb, me
 def test_a_task_knows_whether_another_try_may_get_more(memory, monkeypatch, given_mb, cap_gb, may):
     limited(monkeypatch, memory, cap_gb)
     environ = {} if given_mb is None else {"SLURM_MEM_PER_NODE": given_mb}
-    assert memory.may_grow(SimpleNamespace(rqmt=DECLARED), environ) is may
+    assert memory.may_grow(DECLARED, environ) is may
+
+
+def test_less_than_a_gigabyte_grows_to_something_else(memory):
+    declared = {"cpu": 1, "mem": 0.4, "time": 1}
+    assert memory.grow_memory({**declared}, FULL, declared=declared)["mem"] == 2
+    assert not memory.may_grow(declared, {"SLURM_MEM_PER_NODE": "2048"})

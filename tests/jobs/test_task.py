@@ -37,12 +37,12 @@ def test_what_was_not_submitted_is_not_started(setup_folder, python):
     python(f"{START}\nassert not task.started(1)\n", cwd=setup_folder)
 
 
-def test_what_slurm_took_is_started_though_it_never_wrote_a_log(setup_folder, python):
+def test_what_slurm_started_is_started_though_it_never_wrote_a_log(setup_folder, python):
     python(
         START
         + """
 submitted("slurm", [([1], "17")])
-from sisyphus import toolkit
+open(os.path.join(task.path(gs.JOB_LOG_ENGINE), "name.17.1.0.batch"), "w").close()
 assert task.started(1)
 import gzip, pickle
 with gzip.open(job._sis_path("job.save")) as file:
@@ -52,8 +52,10 @@ with gzip.open(job._sis_path("job.save")) as file:
     )
 
 
-@pytest.mark.parametrize(("engine", "info"), [("slurm", "[([1], None)]"), ("local", "'thishost'")])
-def test_what_sbatch_refused_or_waits_in_a_manager_is_not(setup_folder, python, engine, info):
+@pytest.mark.parametrize(
+    ("engine", "info"), [("slurm", "[([1], None)]"), ("slurm", "[([1], '17')]"), ("local", "'thishost'")]
+)
+def test_what_was_refused_or_cancelled_while_it_waited_or_waits_in_a_manager_is_not(setup_folder, python, engine, info):
     python(f"{START}\nsubmitted({engine!r}, {info})\nassert not task.started(1)\n", cwd=setup_folder)
 
 

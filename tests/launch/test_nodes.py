@@ -195,7 +195,7 @@ def lose(folder: Path, lost: int, body: str = SLEEP) -> None:
     assert (end.kind, end.exit_code) == ("Interruption", 1), end
     assert re.fullmatch(
         rf"node {lost} \(host node{'ab'[lost]}\) gave no sign for [4-9] s: its launcher \(pid {pid} on {HOST}\) was"
-        " killed, or the host is down or cut off from the file system",
+        " killed or stopped, the folder of this start is gone, or the host is down or cut off from the file system",
         end.message,
     ), end.message
 

@@ -36,8 +36,6 @@ _POLL_S = 0.2
 Seen = TypeVar("Seen")
 
 SETTINGS = """
-# What a Sisyphus task says every minute, and how long it then counts as running, in seconds.
-PLOGGING_UPDATE_FILE_PERIOD = 5
 # The tests read logs, which are packed otherwise.
 JOB_AUTO_CLEANUP = False
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.outcomes import check_same_result
-from tests.slurm.sweeps import ALLOWED_STARTS, Setup, Training, sweep_text
+from tests.slurm.sweeps import ALLOWED_STARTS, REPOSITORY, SETTINGS, Setup, Training, sweep_text
 
 pytestmark = [pytest.mark.needs_sisyphus, pytest.mark.timeout(900)]
 
@@ -86,7 +86,8 @@ def worker_wrapper(job, task_name, call):
         training = setup.training("nowhere/row,note=row")
         setup.wait_for_end(SEVERAL_STARTS_LIMIT_S)
     jobs = training.job_ids()
-    assert len(jobs) == ALLOWED_STARTS + 1
+    # Sisyphus looks at its record of submissions every 30 s only, and starts another each 10 s here.
+    assert ALLOWED_STARTS + 1 <= len(jobs) <= ALLOWED_STARTS + 4
     assert training.accounted().keys() == set(jobs)
     assert "retry_error(1)" in setup.manager_log()
     assert not training.has_ended
@@ -99,7 +100,7 @@ def test_the_time_limit(make_setup):
     RETURNN stops before it where it may. Where it may not, SLURM ends the training. Both go on from the last checkpoint
     and end with the result of one that had all the time.
     """
-    epochs = 8
+    epochs = 10
     setup = make_setup()
     module = setup.folder / "config" / "slow.py"
     module.write_text(SLOW.format(sleep_s=0.75), encoding="utf-8")
@@ -112,7 +113,7 @@ def test_the_time_limit(make_setup):
             "cut",
             {"cut": ""},
             base="own('slow', stop_for_resubmission_when_low_time_left=False)",
-            resources="mem_gb=2, time_h=1 / 60",
+            resources="mem_gb=2, time_h=2 / 60",
             **common,
         ),
     ]
@@ -126,7 +127,8 @@ def test_the_time_limit(make_setup):
         assert training.has_finished
         assert len(training.job_ids()) == len(training.attempts()) > 1
         starts = [line["progress"] for line in training.journal() if "attempt" in line]
-        assert starts == sorted(set(starts)), "a start that brought no epoch"
+        assert starts == sorted(starts)
+        assert 0 == starts[0] < starts[-1]
         check_same_result(training, plain, epochs=epochs)
     *ended, last = stops.job_ids()
     states = stops.accounted()
@@ -143,18 +145,13 @@ def test_the_time_limit(make_setup):
         assert "told to end by SIGTERM" in cut.ends()[attempt]
 
 
-CAPPED = """
-from syncopate.site import NodeShape, Partition, Site
-
-configure(globals(), engine="slurm", site=Site(partitions=[
-    Partition(name="main", shape=NodeShape(cpus=4, mem_gb=5, gpus=2), max_time_h=24)
-]))
-"""
-
-
 @pytest.fixture(scope="module")
 def out_of_memory(make_setup):
-    setup = make_setup(settings=CAPPED)
+    """All of them in one manager. A node has 5 GB, in the eyes of the settings."""
+    setup = make_setup()
+    text = (REPOSITORY / "setups" / "loopback_slurm" / "settings.py").read_text(encoding="utf-8")
+    assert text.count("mem_gb=16") == 1
+    (setup.folder / "settings.py").write_text(text.replace("mem_gb=16", "mem_gb=5") + SETTINGS, encoding="utf-8")
     for name, code in (("hungry", HUNGRY), ("gpu_hungry", GPU_HUNGRY)):
         (setup.folder / "config" / f"{name}.py").write_text(code, encoding="utf-8")
     common = {"num_epochs": 50, "num_gpus_per_node": 1}
@@ -181,7 +178,8 @@ def test_a_host_without_memory(out_of_memory, row, asked_gb):
     if json.loads(Path(training.cluster.folder / "cluster.json").read_text())["memory_group"] is None:
         pytest.skip("the cluster has no control group that limits the memory of jobs")
     assert [each["mem"] for each in training.submissions()] == asked_gb
-    assert set(training.accounted().values()) == {"OUT_OF_MEMORY"}
+    for job_id in training.job_ids():
+        assert training.cluster.sacct(job_id)[f"{job_id}_1.0"] == "OUT_OF_MEMORY"
     first, _ = training.job_ids()
     logs = training.engine_log(first, 0) + training.engine_log(first, 1)
     assert "The task will be submitted again, asking for more memory." in logs

@@ -68,11 +68,18 @@ def _parser() -> argparse.ArgumentParser:
     slurm.add_argument("--gpus-per-node", type=int, default=1, help="ranks on each node, one per GPU (default: 1)")
     slurm.add_argument(
         "--limit-s",
-        type=float,
+        type=_limit_s,
         default=DEFAULT_LIMIT_S,
         help=f"seconds until the test job is cancelled, in the queue or not (default: {DEFAULT_LIMIT_S})",
     )
     return parser
+
+
+def _limit_s(text: str) -> float:
+    limit_s = float(text)
+    if not 0 < limit_s < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
+    return limit_s
 
 
 def _components() -> Iterator[tuple[str, Check]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import time
@@ -67,7 +68,7 @@ def manage(config: str, *, say: Callable[[str], None] = print) -> list[Path]:
         process.stdin.write(b"u\n")
         process.stdin.close()
         try:
-            _watch(process, old, say=say)
+            _watch(process, old, refusals=_Refusals(offset), say=say)
         except BaseException:
             process.terminate()
             try:
@@ -111,7 +112,48 @@ def _sis() -> list[str]:
     return [str(script)] if script.is_file() else [sys.executable, "-m", "sisyphus"]
 
 
-def _watch(process: subprocess.Popen[bytes], old: Mapping[Path, int | None], *, say: Callable[[str], None]) -> None:
+class _Refusals:
+    """
+    What sbatch says when it does not take a job. The manager tries again for ever, and tells its log alone.
+
+    :param offset: where the log of this manager begins
+    """
+
+    _LINE = re.compile(rb"sbatch: error: (?!Memory spec)(.*)")
+    _FOR_GOOD = re.compile(r"invalid (partition|account|qos|user|constraint|generic resource)|not available", re.I)
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+        self._said: set[str] = set()
+
+    def check(self, *, say: Callable[[str], None]) -> None:
+        """
+        :raises SweepError: if another try will not help
+        """
+        with open(MANAGER_LOG, "rb") as log:
+            log.seek(self._offset)
+            text = log.read()
+        whole = text.rpartition(b"\n")[0]
+        self._offset += len(whole)
+        for found in self._LINE.findall(whole):
+            line = re.sub(r"\x1b\[[0-9;]*m", "", found.decode(errors="replace")).strip()
+            if self._FOR_GOOD.search(line):
+                raise SweepError(
+                    f"SLURM does not take a training: {line}. Compare partition, account and what a node has in"
+                    f" settings.py with `sinfo`; the whole command is in {MANAGER_LOG}"
+                )
+            if line not in self._said:
+                self._said.add(line)
+                say(f"SLURM does not take a training, it will be tried again: {line}")
+
+
+def _watch(
+    process: subprocess.Popen[bytes],
+    old: Mapping[Path, int | None],
+    *,
+    refusals: _Refusals,
+    say: Callable[[str], None],
+) -> None:
     progress: dict[Path, Progress] = {}
     while process.poll() is None:
         for folder, modified in old.items():
@@ -121,6 +163,7 @@ def _watch(process: subprocess.Popen[bytes], old: Mapping[Path, int | None], *, 
                 say(f"{folder}: {len(progress[folder].runs)} trainings")
             if folder in progress:
                 progress[folder].poll()
+        refusals.check(say=say)
         time.sleep(POLL_S)
     for one in progress.values():
         one.poll()

@@ -7,6 +7,7 @@ only what the kernel or SLURM's accounting says about the host counts here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,22 +26,27 @@ def grow_memory(
     :param declared: what the job asks for by itself
     :return: what to ask for now. The time stays as it is: a training that met its limit goes on from its checkpoint
     """
-    mem_gb = tools.str_to_GB(declared["mem"])
+    mem_gb = _whole_gb(declared)
     if not last_usage.get("out_of_memory") or last_rqmt["mem"] > mem_gb:
         return last_rqmt
     return {**last_rqmt, "mem": max(last_rqmt["mem"], min(mem_gb * GROWTH, _cap_gb(last_rqmt)))}
 
 
-def may_grow(job: Any, environ: Mapping[str, str]) -> bool:
+def may_grow(declared: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
     """
-    :param job: whose task ran out of memory
+    :param declared: what the task that ran out of memory asks for by itself, as Sisyphus gives it
     :param environ: of the task
-    :return: whether it asked for no more than the job declares, and there is more
+    :return: whether it was given no more than it declares, and there is more
     """
-    mem_gb = float(tools.str_to_GB(job.rqmt["mem"]))
+    mem_gb = _whole_gb(declared)
     given = environ.get("SLURM_MEM_PER_NODE")
     given_gb = int(given) / 1024 if given and given.isdecimal() else mem_gb
-    return given_gb < mem_gb + 1 and _cap_gb(job.rqmt) > mem_gb
+    return given_gb < mem_gb + 1 and _cap_gb(declared) > mem_gb
+
+
+def _whole_gb(rqmt: Mapping[str, Any]) -> float:
+    """:return: what SLURM is asked for, which takes whole GB"""
+    return float(math.ceil(tools.str_to_GB(rqmt["mem"])))
 
 
 def _cap_gb(rqmt: Mapping[str, Any]) -> float:

@@ -57,10 +57,16 @@ def start_ranks(job: Any, *, cluster: Cluster, returnn_root: str | None, prepare
     try:
         run_training(training, environ=os.environ, hooks=hooks)
     except HostMemoryError as exc:
-        if not may_grow(job, os.environ):
+        if not may_grow(_declared(job), os.environ):
             raise
         print(f"syncopate: {exc}\nThe task will be submitted again, asking for more memory.", flush=True)
         raise subprocess.CalledProcessError(_KILLED, "the ranks of the training") from exc
+
+
+def _declared(job: Any) -> dict[str, Any]:
+    """:return: what the task asks for by itself, with all that the recipe said about it"""
+    rqmt: dict[str, Any] = next(task for task in job._sis_tasks() if task.name() == TASK).rqmt()
+    return rqmt
 
 
 def link_log(job: Any) -> None:

@@ -112,8 +112,9 @@ def _check_not_finished_short(job: Any, run: Run, *, where: str) -> None:
     if done < run.num_epochs:
         raise SweepError(
             f"{where}: its job {job.job_id()} is finished with {done} epochs, {run.num_epochs} are asked for, and"
-            f" Sisyphus never runs a finished job again. Ask for {done}; or, to train on from its last checkpoint,"
-            f" remove {path.name} from {path.parent} and the finished* marks from {path.parent.parent}"
+            f" Sisyphus never runs a finished job again. Ask for {done}; or, to train on from its last checkpoint, in"
+            f" {os.path.abspath(path.parent.parent)}: unpack finished.tar.gz if it is there and remove it,"
+            f" mkdir -p work, mv output/{path.name} work/{path.name}, and remove finished and finished.*.1"
         )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
+import sisyphus.global_settings as gs
 from sisyphus import Task, toolkit
 
 from syncopate.jobs.memory import grow_memory
@@ -15,7 +17,7 @@ _LOCAL = "local"
 
 class TrainingTask(Task):
     """
-    A task that Sisyphus takes for started once it was given to a cluster's queue, and that asks for more memory only
+    A task that Sisyphus takes for started once a cluster started it, and that asks for more memory only
     where the host ran out of it.
 
     Sisyphus itself looks for the task's log. A task that dies before it has one, or that runs on several nodes, would
@@ -30,7 +32,16 @@ class TrainingTask(Task):
         if super().started(task_id):
             return True
         history = toolkit.cached_engine().get_submit_history(self)[task_id or 1]
-        return bool(history) and history[-1].get("engine_name") != _LOCAL and _is_accepted(history[-1])
+        return bool(history) and self._wrote_a_log(history[-1], task_id or 1)
+
+    def _wrote_a_log(self, submission: dict[str, Any], task_id: int) -> bool:
+        """:return: whether SLURM started it: then there is a log, of the batch script at least"""
+        if submission.get("engine_name") == _LOCAL:
+            return False
+        ids = [job_id for tasks, job_id in submission.get("engine_info") or [] if task_id in tasks and job_id]
+        folder = self.path(gs.JOB_LOG_ENGINE)
+        names = os.listdir(folder) if ids and os.path.isdir(folder) else []
+        return any(f".{job_id}.{task_id}" in name for job_id in ids for name in names)
 
     def update_rqmt(
         self, last_rqmt: dict[str, Any], task_id: int, additional_usage: dict[str, Any] | None = None
@@ -53,8 +64,3 @@ def as_training_task(task: Task) -> Task:
     """
     task.__class__ = TrainingTask
     return task
-
-
-def _is_accepted(submission: dict[str, Any]) -> bool:
-    """:return: whether the queue gave it an id"""
-    return any(job_id is not None for _, job_id in submission.get("engine_info") or [])

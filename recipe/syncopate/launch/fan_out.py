@@ -28,6 +28,7 @@ from syncopate.launch.watch import StopSignals
 
 _POLL_S = 0.5
 _STOP_LIMIT_S = 20.0
+_OTHERS_LIMIT_S = 120
 TRAINING_FILE = "training.json"
 
 
@@ -75,6 +76,7 @@ def srun_command(srun: str, training: Training, training_file: Path, environ: Ma
         "--ntasks-per-node=1",
         *([f"--cpus-per-task={cpus}"] if cpus else []),
         "--kill-on-bad-exit=0",  # each launcher ends by itself, and says why first
+        f"--wait={_OTHERS_LIMIT_S}",  # unless one hangs
         "--overlap",  # the batch script may itself run inside of a step
         "--unbuffered",
         "--export=ALL",

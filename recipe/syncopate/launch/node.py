@@ -276,7 +276,8 @@ class _NodeLauncher:
     def _words_for_lost(self, note: NodeNote) -> str:
         return (
             f"{note.name} gave no sign for {self.board.silent_s(note.node):.0f} s: its launcher (pid {note.pid} on"
-            f" {note.machine}) was killed, or the host is down or cut off from the file system"
+            f" {note.machine}) was killed or stopped, the folder of this start is gone, or the host is down or cut off"
+            " from the file system"
         )
 
     def _lost_nodes(self) -> list[str]:

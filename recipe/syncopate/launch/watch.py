@@ -29,6 +29,8 @@ _EXIT_LIMIT_S = 300.0
 """How long an agent may stay once all ranks of all nodes said that they are done: as long as torchrun's own barrier."""
 _SETTLE_LIMIT_S = 2.0
 _REMIND_EVERY_S = 60.0
+_QUIET_S = 600.0
+"""After how long without a line from any rank here that is said: one of them may hang."""
 GRACE_S = 5.0
 """Between SIGTERM and SIGKILL. RETURNN takes 3 s to write down where its threads are."""
 
@@ -154,6 +156,7 @@ def watch(attempt: Attempt, cluster: Cluster, *, stop: StopSignals, on_poll: Cal
     """
     clock = _Clock()
     ranks_here = len(attempt.agents) * cluster.num_gpus_per_node
+    printed_before = -1
     while stop.noted is None:
         exit_codes = [agent.poll() for agent in attempt.agents]
         if any(exit_codes):
@@ -174,6 +177,15 @@ def watch(attempt: Attempt, cluster: Cluster, *, stop: StopSignals, on_poll: Cal
                     f"all ranks said that they are done, but {left} did not end within"
                     f" {_EXIT_LIMIT_S:g} s, so it was ended. The training itself is complete. Logs: {attempt.log_dir}"
                 )
+            printed = sum(agent.log_path.stat().st_size for agent in attempt.agents)
+            if clock.holds_for_s("quiet", printed == printed_before) > _QUIET_S:
+                clock.holds_for_s("quiet", False)
+                print(
+                    f"syncopate: no rank of {_who_runs(attempt, records)} has printed anything for {_QUIET_S / 60:g}"
+                    " min; if that is not meant, one of them hangs (py-spy dump --pid shows where)",
+                    flush=True,
+                )
+            printed_before = printed
             if clock.holds_for_s("some done", 0 < done < ranks_here) > _REMIND_EVERY_S:
                 clock.holds_for_s("some done", False)
                 waited_for = [record.rank for record in records if record.outcome is None]

@@ -13,7 +13,7 @@ from syncopate.errors import SiteError
 from syncopate.site import Site
 from syncopate.site.need import duration
 from syncopate.site.sbatch_args import SbatchArgs
-from syncopate.site.submission import CPUS_PER_TASK, as_submitted
+from syncopate.site.submission import CPUS_PER_TASK, WAIT, as_submitted
 
 Limits = Callable[[dict[str, Any], Any], dict[str, Any]]
 
@@ -56,8 +56,10 @@ class SlurmLimits:
         rqmt = dict(current_rqmt)
         is_for_slurm = self._is_for_slurm(rqmt)
         if is_for_slurm and self._settings.get("active_engine") is None:
-            # A value in the manager's own environment would win over the one that --export gives to a task.
-            os.environ.pop(CPUS_PER_TASK, None)
+            # A value in the manager's own environment would win over the one that --export gives to a task; and of a
+            # manager that is itself a job that SLURM started again, tasks would take the count for their own.
+            for name in (CPUS_PER_TASK, WAIT, "SLURM_RESTART_COUNT"):
+                os.environ.pop(name, None)
         if is_for_slurm and self.site is not None:
             rqmt = self._routed(self.site, rqmt, task)
         if self.limits is not None:

@@ -37,8 +37,10 @@ def word(value: Any, *, what: str) -> str:
     :param value: a name as SLURM takes it
     :param what: names it in an error
     """
-    if not isinstance(value, str) or not value or any(char.isspace() or char == "," for char in value):
-        raise SiteError(f"{what} must be a name without spaces and commas, got {value!r}")
+    if not isinstance(value, str) or not value or any(char.isspace() or char in ",:" for char in value):
+        raise SiteError(f"{what} must be a name without spaces, commas and colons, got {value!r}")
+    if value.startswith("-"):
+        raise SiteError(f"{what} must not begin with '-', got {value!r}: sbatch would take it for an option")
     return value
 
 

@@ -82,7 +82,10 @@ class Partition:
             count(self.max_nodes, what=f"{what}: max_nodes", least=1)
         if not isinstance(self.whole_node, bool):
             raise SiteError(f"{what}: whole_node must be True or False, got {self.whole_node!r}")
-        object.__setattr__(self, "sbatch_args", tuple(SbatchArgs(self.sbatch_args).words))
+        args = SbatchArgs(self.sbatch_args)
+        if "partition" in args:
+            raise SiteError(f"{what}: sbatch_args name the partition {args.value('partition')!r}; name says it already")
+        object.__setattr__(self, "sbatch_args", tuple(args.words))
 
     def __str__(self) -> str:
         nodes = "" if self.max_nodes is None else f"{plural(self.max_nodes, 'node')} and "

@@ -11,7 +11,11 @@ from syncopate.site.numbers import minutes_up
 from syncopate.site.sbatch_args import SbatchArgs
 
 CPUS_PER_TASK = "SRUN_CPUS_PER_TASK"
-_OWN_CPUS = re.compile(rf"(?:^|,){CPUS_PER_TASK}=[^,]*")
+WAIT = "SLURM_WAIT"
+WAIT_S = 120
+"""How long srun lets the other nodes of a task run once one ended. All end together, unless one hangs."""
+_OWN = re.compile(rf"(?:^|,)(?:{CPUS_PER_TASK}|{WAIT})=[^,]*")
+_OWN_WAIT = re.compile(rf"(?:^|,){WAIT}=([^,]*)")
 
 
 def as_submitted(rqmt: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,6 +24,8 @@ def as_submitted(rqmt: Mapping[str, Any]) -> dict[str, Any]:
 
     - ``--export=ALL,SRUN_CPUS_PER_TASK=...``: since SLURM 22.05, ``srun`` does not take the number of CPUs from
       ``sbatch``, and Sisyphus starts a task by ``srun``. It is added to an ``--export`` that is there.
+      There ``SLURM_WAIT`` makes srun end what still runs two minutes after the first node ended: a launcher that hangs
+      would hold all nodes until the time limit.
     - ``--open-mode=append``: a task that SLURM starts again writes to the same log.
     - ``--requeue``: SLURM starts it again after a node failed, or another job needed the node more.
 
@@ -56,8 +62,10 @@ def whole_minutes_h(time_h: float) -> float:
 
 
 def _with_cpus(exported: str, cpus: str | int) -> str:
-    others = _OWN_CPUS.sub("", exported).strip(",")
+    own_wait = _OWN_WAIT.search(exported)
+    others = _OWN.sub("", exported).strip(",")
     if others.upper() in ("NONE", "NIL"):
         # These can be said only alone; what is listed here is then all that is handed on.
         others = ""
-    return ",".join([*([others] if others else []), f"{CPUS_PER_TASK}={cpus}"])
+    added = [f"{CPUS_PER_TASK}={cpus}", f"{WAIT}={own_wait[1] if own_wait else WAIT_S}"]
+    return ",".join([*([others] if others else []), *added])
