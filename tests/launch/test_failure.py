@@ -264,3 +264,13 @@ def test_port_taken_is_told_by_the_log_as_long_as_no_rank_started(tmp_path: Path
     assert is_port_taken([ended(tmp_path, 0, 1, log)], [])
     assert not is_port_taken([ended(tmp_path, 0, 1, log)], [record(0)])
     assert not is_port_taken([ended(tmp_path, 0, 1, "something else")], [])
+
+
+def test_an_agent_that_aborts_while_it_ends_by_a_signal(tmp_path: Path) -> None:
+    """Seen after RETURNN stopped for lack of time: that is no failure. An abort by itself is."""
+    log = "SignalException: Process 7 got signal: 2\nFatal Python error: Aborted\n"
+    assert find_failure([ended(tmp_path, 0, -6, log)], []).is_interrupt
+    alone = find_failure([ended(tmp_path, 0, -6, "Fatal Python error: Aborted\n")], [])
+    assert not alone.is_interrupt
+    assert "was ended by SIGABRT (signal 6)" in alone.reason
+    assert "SIGKILL" in find_failure([ended(tmp_path, 0, -9, log)], []).reason

@@ -62,9 +62,10 @@ class AgentEnd:
         """The signal that ended the agent, if one did: directly, or caught by torchrun, which then exits by itself."""
         if self.is_rank:
             return None
-        if self.exit_code < 0:
-            return -self.exit_code
         found = _AGENT_SIGNAL.findall(log_end(self.log_path)) if self.exit_code else []
+        # One that was told to end by a signal, and says so, may still abort while its interpreter exits.
+        if self.exit_code < 0 and not (found and self.exit_code == -signal.SIGABRT):
+            return -self.exit_code
         if not found:
             return None
         return int(found[-1]) if found[-1].isdecimal() else int(signal.Signals[found[-1]])
