@@ -261,8 +261,8 @@ def a_rank_stops_the_training_for_lack_of_time(folder: Path) -> None:
         ends = nodes.wait()
     rank = of_agent(nodes.records(), 1)
     assert both(ends, "Interruption") == (
-        f"agent 1 of node {rank.node} (host {HOST}) with ranks {rank.rank} was ended by SIGINT (signal 2)."
-        " All ranks were ended."
+        f"agent 1 of node {rank.node} (host {HOST}) with ranks {rank.rank} was ended by SIGINT (signal 2), as RETURNN"
+        " does itself when little time is left. All ranks were ended."
     )
 
 

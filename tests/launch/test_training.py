@@ -8,7 +8,7 @@ import pytest
 
 from syncopate.cluster import Cluster
 from syncopate.errors import LaunchError
-from syncopate.launch.attempts import superseded_by
+from syncopate.launch.attempts import begin_attempt, superseded_by
 from syncopate.launch.training import Hooks, Training
 
 FULL = Training(
@@ -44,6 +44,8 @@ def test_paths_do_not_depend_on_the_working_directory(tmp_path: Path, monkeypatc
 def test_a_start_is_noted_before_anything_is_prepared(tmp_path: Path) -> None:
     """The package is there for what prepare may start."""
     seen: list[object] = []
+
+    begin_attempt(tmp_path, "old", progress=None, max_starts=None)
 
     def prepare() -> None:
         seen.append(superseded_by(tmp_path, "old"))
