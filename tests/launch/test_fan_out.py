@@ -43,6 +43,7 @@ def test_one_launcher_per_node_with_all_that_the_job_has_there(
         "--ntasks-per-node=1",
         *cpus,
         "--kill-on-bad-exit=0",
+        "--wait=120",
         "--overlap",
         "--unbuffered",
         "--export=ALL",

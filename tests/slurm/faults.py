@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.slurm.sweeps import Training
+from tests.slurm.training import Training
 
 Act = Callable[[Training], str]
 

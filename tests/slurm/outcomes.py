@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.slurm.faults import Act, cpus_and_threads, nothing
-from tests.slurm.sweeps import LIMIT_S, Setup, Training, sweep_text
+from tests.slurm.sweeps import Setup, sweep_text
+from tests.slurm.training import LIMIT_S, Training
 
 NEVER = 500
 """More epochs than any test waits for."""
@@ -24,10 +25,12 @@ class Case:
     :param act: does it
     :param said: what ``act`` said
     :param job_id: SLURM's, of the first start
+    :param is_measured: before that, whether its CPUs are looked at
     :param cpus: of each node, see :func:`cpus_and_threads`
     """
 
     act: Act
+    is_measured: bool = False
     training: Training = field(init=False)
     said: str = field(init=False)
     job_id: int = field(init=False)
@@ -45,14 +48,15 @@ class Outcome:
         return self.cases[row].training
 
 
-def act_on(setup: Setup, sweeps: str, cases: Mapping[str, Case], *, epochs: int = 2) -> None:
+def act_on(setup: Setup, sweeps: str, cases: Mapping[str, Case], *, epochs: int = 2, head: str = "") -> None:
     """
     Starts a manager, and acts on each training as soon as it has trained some epochs.
 
     :param sweeps: text of all of them
     :param cases: by alias
+    :param head: of the config
     """
-    setup.start(setup.write(sweeps))
+    setup.start(setup.write(sweeps, head=head))
     for alias, case in cases.items():
         case.training = setup.training(alias)
     left = dict(cases)
@@ -62,7 +66,8 @@ def act_on(setup: Setup, sweeps: str, cases: Mapping[str, Case], *, epochs: int 
         for alias, case in list(left.items()):
             if case.training.trains(epochs=epochs):
                 (case.job_id,) = case.training.job_ids()
-                case.cpus = cpus_and_threads(case.training)
+                if case.is_measured:
+                    case.cpus = cpus_and_threads(case.training)
                 case.said = case.act(case.training)
                 del left[alias]
         time.sleep(0.2)
@@ -70,7 +75,7 @@ def act_on(setup: Setup, sweeps: str, cases: Mapping[str, Case], *, epochs: int 
 
 def failed(setup: Setup, **acts: Act) -> Outcome:
     """Trainings that end by their act. Each has all CPUs of two nodes."""
-    cases = {row: Case(act=act) for row, act in acts.items()}
+    cases = {row: Case(act=act, is_measured=True) for row, act in acts.items()}
     text = sweep_text("failed", dict.fromkeys(acts, ""), num_epochs=NEVER, resources=f"{RESOURCES}, cpus=2")
     with setup:
         act_on(setup, text, {f"failed/{row},note={row}": case for row, case in cases.items()})

@@ -13,7 +13,8 @@ import pytest
 
 from syncopate.cluster import Cluster as Nodes
 from syncopate.launch.place import find_place
-from tests.slurm.sweeps import ENDED_LIMIT_S, Setup, Training, sweep_text
+from tests.slurm.sweeps import Setup, sweep_text
+from tests.slurm.training import ENDED_LIMIT_S, Training
 
 pytestmark = [pytest.mark.needs_sisyphus, pytest.mark.timeout(600)]
 

@@ -10,10 +10,13 @@ import pytest
 
 from tests.slurm.faults import kill_agent, kill_launcher, kill_rank, nothing, requeue, scancel
 from tests.slurm.outcomes import RESOURCES, Case, act_on, check_failed, check_resumed, failed, resumed
-from tests.slurm.sweeps import LIMIT_S, Setup, sweep_text
+from tests.slurm.sweeps import OWN_TRAIN_STEP, SLOW, Setup, sweep_text
+from tests.slurm.training import LIMIT_S
 
 pytestmark = [pytest.mark.needs_sisyphus, pytest.mark.timeout(600)]
 
+LOST_EPOCHS = 40
+"""Of at least 4 s: more than SLURM takes to see that a node is lost."""
 NODE_LOST_LIMIT_S = 120
 """SLURM takes 30 s here to see it (SlurmdTimeout), and the training may wait for memory and connections after that."""
 
@@ -119,11 +122,12 @@ def test_a_launcher_that_is_killed_is_a_lost_node(launchers_killed, row, node):
 def test_a_node_that_slurm_lost(make_setup, cluster):
     """SLURM starts the training on other nodes; what still runs on the lost one ends by itself."""
     setup = make_setup()
+    (setup.folder / "config" / "slow.py").write_text(SLOW.format(sleep_s=0.5), encoding="utf-8")
     case = Case(act=nothing)
-    text = sweep_text("lost", {"row": ""}, num_epochs=150, resources=RESOURCES)
+    text = sweep_text("lost", {"row": ""}, base="own('slow')", num_epochs=LOST_EPOCHS, resources=RESOURCES)
     with ExitStack() as stack:
         stack.enter_context(setup)
-        act_on(setup, text, {"lost/row,note=row": case})
+        act_on(setup, text, {"lost/row,note=row": case}, head=OWN_TRAIN_STEP)
         training = case.training
         old = cluster.processes(case.job_id)
         lost = training.notes()[1].host

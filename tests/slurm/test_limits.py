@@ -8,36 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.outcomes import check_same_result
-from tests.slurm.sweeps import ALLOWED_STARTS, REPOSITORY, SETTINGS, Setup, Training, sweep_text
+from tests.slurm.sweeps import ALLOWED_STARTS, OWN_TRAIN_STEP, REPOSITORY, SETTINGS, SLOW, Setup, sweep_text
+from tests.slurm.training import Training
 
 pytestmark = [pytest.mark.needs_sisyphus, pytest.mark.timeout(900)]
 
 SEVERAL_STARTS_LIMIT_S = 400.0
 
-OWN_TRAIN_STEP = """
-from dataclasses import replace
-from pathlib import Path
-
-FOLDER = str(Path(__file__).resolve().parent)
-
-
-def own(module, **post_config):
-    base = char_lm(max_train_sequences=512)
-    imports = (f"from {module} import get_model, train_step",)
-    return replace(base, imports=imports, python_path=(FOLDER,), post_config={**base.post_config, **post_config})
-"""
-SLOW = """
-import time
-import returnn.frontend as rf
-from syncopate.tasks.char_lm import model
-from syncopate.tasks.char_lm.model import get_model
-
-
-def train_step(**kwargs):
-    if rf.get_run_ctx().train_flag:
-        time.sleep({sleep_s})
-    model.train_step(**kwargs)
-"""
 HUNGRY = """
 import os
 from syncopate.tasks.char_lm import model

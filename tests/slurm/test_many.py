@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.sweeps import ALLOWED_STARTS, Setup, Training, sweep_text
+from tests.slurm.sweeps import ALLOWED_STARTS, Setup, sweep_text
+from tests.slurm.training import Training
 
 pytestmark = pytest.mark.needs_sisyphus
 

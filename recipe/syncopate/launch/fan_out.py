@@ -139,6 +139,10 @@ def _check_notes(board: Board, exit_code: int, log_dir: Path) -> None:
     """All nodes must have said that they are complete; srun's exit code alone says neither that nor who failed."""
     notes = board.look()
     root = root_cause(notes)
+    silent = [note.name for note in notes if note is not None and note.end is None and note.state != "complete"]
+    if root is not None and not root.is_cause and silent:
+        # Nobody who could say so knows the cause, and one is gone without a word: it is, as among launchers themselves.
+        root = end_now("stopped", f"{', '.join(silent)} ended without a word, and the others with it: {root.reason}")
     if root is not None:
         raise_end(root)
     lost = [number for number, note in enumerate(notes) if note is None or note.state != "complete"]

@@ -160,21 +160,25 @@ class _NodeLauncher:
             # Whatever else happened, the signal came to all of this node's processes and is why.
             end = end_now("stopped", f"node {self.index} (host {self.board.hosts[self.index]}): {self.stop.reason}")
             end = replace(end, time_s=self.stop.noted_at_s or end.time_s)
-        try:
-            self.board.post("ended", end=end)
-        except OSError as exc:
-            print(f"syncopate: the other nodes could not be told why this one ends: {exc}", flush=True)
+        self._tell(end)
         if self.stop.noted is None:
             self._settle()
         root = root_cause(self.board.look()) or end
         lost = self._lost_nodes()
         if lost and not root.is_cause:
             root = end_now("stopped", "; ".join(lost))
+            self._tell(root)  # for whoever reads the notes afterwards, as the launcher in a batch script
         if self.begins:
             note_end(self.training.run_dir, self.attempt.id, root.reason)
         if own is not None and root == end:
             raise own
         raise_end(root)
+
+    def _tell(self, end: NodeEnd) -> None:
+        try:
+            self.board.post("ended", end=end)
+        except OSError as exc:
+            print(f"syncopate: the other nodes could not be told why this one ends: {exc}", flush=True)
 
     def _announce(self, try_number: int) -> Meeting:
         """:return: where the agents meet, on a port that is free now"""
