@@ -19,6 +19,7 @@ check: setup
 
 bench: setup
 	.venv/bin/python benchmarks/build_sweep.py
+	.venv/bin/python benchmarks/many_runs.py
 
 # A real SLURM of four nodes on this host, to rehearse a sweep.
 cluster-up:

@@ -152,6 +152,7 @@ def test_k05_a_run_has_the_device_and_the_epochs_it_was_given():
         "num_epochs": 7,
         "save_interval": 2,
         "model": "models/epoch",
+        "stop_for_resubmission_when_low_time_left": True,
     }
     assert config.config["learning_rate"] == 0.5
     assert "device" not in config.post_config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from typing import Any
 
@@ -25,6 +26,7 @@ class SlurmEngine(SimpleLinuxUtilityForResourceManagementEngine):
     def __init__(self, *args: Any, retry_s: float = RETRY_S, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._retry_s = retry_s
+        self._is_asking = threading.Lock()
 
     def submit_helper(self, *args: Any, **kwargs: Any) -> Any:
         """
@@ -37,3 +39,11 @@ class SlurmEngine(SimpleLinuxUtilityForResourceManagementEngine):
             logging.warning("sbatch refused a job, see above; it is submitted again in %.0f s", self._retry_s)
             raise DeferSubmission("sbatch refused it")
         return job_id
+
+    def queue_state(self) -> Any:
+        """
+        :return: states of the queue, see the base class. The manager looks at its jobs in 16 threads, which all find
+            the last answer too old at the same time; one of them asks, the others take its answer
+        """
+        with self._is_asking:
+            return super().queue_state()

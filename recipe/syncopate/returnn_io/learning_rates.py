@@ -17,9 +17,9 @@ import ast
 import math
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from syncopate.errors import ReadError, did_you_mean
 from syncopate.returnn_io.literals import SourceLiterals
@@ -28,6 +28,8 @@ OLD_FORMAT_SCORE = "old_format_score"
 """RETURNN's name for the one score of an epoch, from the time when it wrote just a number."""
 
 _META_PREFIX = ":meta:"
+_SETTLED_S = 2.0
+"""A file that changed more lately may change again within the same tick of its clock, and is read again."""
 _DATA_SET_NAME = re.compile(r"(.+?)_(?:loss|score|error)(?:[_:/]|$)")
 _CONTEXT_REPR = re.compile(r"<\w+ size=(\d+)\b")
 
@@ -184,14 +186,26 @@ class LearningRates:
         return (min if lower_is_better else max)(finite, key=lambda epoch: epoch.scores[score])
 
 
+_known: dict[str, tuple[tuple[int, ...], LearningRates]] = {}
+"""What was read last from each file, and of which version of it."""
+
+
 def read_learning_rates(path: str | os.PathLike[str]) -> LearningRates:
     """
+    A file that did not change is not read again: tables are made every few seconds, of hundreds of trainings with
+    hundreds of epochs, of which few are new.
+
     :param path: RETURNN's learning-rate file
     :return: what it holds
     :raises ReadError: if it cannot be read, or is not what RETURNN writes
     """
+    source = os.fspath(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        if source in _known and _known[source][0] == _version(os.stat(source)):
+            return _known[source][1]
+        with open(source, encoding="utf-8") as stream:
+            status = os.fstat(stream.fileno())
+            text = stream.read()
     except OSError as exc:
         raise ReadError(f"{os.fspath(path)}: cannot be read: {exc.strerror or exc}") from exc
     except UnicodeDecodeError as exc:
@@ -199,7 +213,14 @@ def read_learning_rates(path: str | os.PathLike[str]) -> LearningRates:
         raise ReadError(
             f"{os.fspath(path)}:{line}: is no UTF-8 text: {exc.object[exc.start : exc.start + 10]!r}"
         ) from exc
-    return parse_learning_rates(text, source=os.fspath(path))
+    rates = parse_learning_rates(text, source=source)
+    if time.time() - status.st_mtime > _SETTLED_S:
+        _known[source] = (_version(status), rates)
+    return rates
+
+
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def parse_learning_rates(text: str, *, source: str) -> LearningRates:
